@@ -1,0 +1,1 @@
+"""Held operations and sealed executions for the Postgres you already run."""
