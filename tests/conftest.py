@@ -24,13 +24,17 @@ from pytest_postgresql.janitor import DatabaseJanitor
 from underseal.foundation.server import THROWAWAY, Server, embedded_server
 from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, install, unique_name
 
+pytest_plugins = ["tests.plugins.clauses"]
+
 DATA = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name one data directory for all the processes of this run; the server starts when a test first needs it."""
     given: dict[str, str] | None = getattr(config, "workerinput", None)
-    config.stash[DATA] = Path(given["underseal_data"] if given else tempfile.mkdtemp(prefix="underseal-test-"))
+    config.stash[DATA] = Path(
+        given["underseal_data"] if given else tempfile.mkdtemp(prefix="underseal-test-")
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, in_background, wait_blocked, wait_until
+from underseal.testing import (
+    OWNER,
+    DictConnection,
+    TestClock,
+    TestDatabase,
+    in_background,
+    wait_blocked,
+    wait_until,
+)
 
 
 def test_the_schema_belongs_to_a_role_without_powers(db: DictConnection) -> None:

@@ -21,7 +21,8 @@ from underseal.foundation.kernel import Kernel, installed_kernel
 from underseal.foundation.removal import drop_schema
 from underseal.foundation.repeatables import CREATE_SCHEMA, MAKE_UNUSABLE, repeatable_script
 
-VERSION_TABLE: Final = {"version_table": "alembic_version", "version_table_schema": "underseal"}
+VERSION_TABLE: Final = "alembic_version"
+SCHEMA: Final = "underseal"
 
 # The wait for another migrator is unbounded on purpose: it ends when that one commits. Only then is the patience
 # with ordinary writers limited, so that a long transaction of the host's is not queued behind us for ever.
@@ -89,7 +90,9 @@ def setting(connection: sa.Connection, key: str) -> str | None:
     """A row of `underseal.setting`, None where it (or the table) is not there."""
     if connection.scalar(sa.text("select pg_catalog.to_regclass('underseal.setting')")) is None:
         return None
-    value = connection.scalar(sa.text("select s.value from underseal.setting s where s.key = :key"), {"key": key})
+    value = connection.scalar(
+        sa.text("select s.value from underseal.setting s where s.key = :key"), {"key": key}
+    )
     return None if value is None else str(value)
 
 
@@ -141,7 +144,12 @@ def _migrate(environment: EnvironmentContext, kernel: Kernel, connection: sa.Con
     changing = _changes_something(environment)
     if changing:
         prepare(connection)
-    environment.configure(connection=connection, transaction_per_migration=False, **VERSION_TABLE)
+    environment.configure(
+        connection=connection,
+        transaction_per_migration=False,
+        version_table=VERSION_TABLE,
+        version_table_schema=SCHEMA,
+    )
     with executing(raw_executor(connection)):
         environment.run_migrations()
     if changing:
@@ -166,10 +174,14 @@ def prepare(connection: sa.Connection) -> None:
 
 
 def _print(environment: EnvironmentContext, kernel: Kernel) -> None:
-    # the argument is None for "downgrade to nothing"
-    destination = environment.get_revision_argument()
+    destination = environment.get_revision_argument() or ()
     script = ScriptDirectory.from_config(environment.config)
-    environment.configure(dialect_name="postgresql", transaction_per_migration=False, **VERSION_TABLE)
+    environment.configure(
+        dialect_name="postgresql",
+        transaction_per_migration=False,
+        version_table=VERSION_TABLE,
+        version_table_schema=SCHEMA,
+    )
     execute = environment.get_context().impl.static_output
     with environment.begin_transaction(), executing(execute):
         execute("set transaction isolation level read committed;")

@@ -11,13 +11,16 @@ from __future__ import annotations
 import io
 from typing import Final
 
+import psycopg
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
+from alembic.util import CommandError
 
 from underseal.foundation.environment import (
+    SCHEMA,
     VERSION_TABLE,
     engine_for,
     executing,
@@ -29,6 +32,11 @@ from underseal.foundation.kernel import Kernel, installed_kernel
 
 HEAD: Final = "head"
 BASE: Final = "base"
+
+_VERSION_TABLE: Final = {"version_table": VERSION_TABLE, "version_table_schema": SCHEMA}
+
+FAILURES: Final = (RuntimeError, CommandError, sa.exc.DBAPIError, psycopg.Error)
+"""What the functions here raise when a database or a revision is not as they need it."""
 
 
 def _config(kernel: Kernel, conninfo: str | None, output: io.StringIO | None = None) -> Config:
@@ -47,7 +55,30 @@ def current_revision(conninfo: str) -> str | None:
     Returns: the revision, None where underseal is not installed.
     """
     with engine_for(conninfo).connect() as connection:
-        return MigrationContext.configure(connection, opts=dict(VERSION_TABLE)).get_current_revision()
+        return MigrationContext.configure(connection, opts=_VERSION_TABLE).get_current_revision()
+
+
+def revisions(kernel: Kernel) -> list[Script]:
+    """Every revision, the first one first.
+
+    Parameters:
+        kernel: whose.
+    """
+    return list(ScriptDirectory.from_config(_config(kernel, None)).walk_revisions())[::-1]
+
+
+def is_back(at: str | None, to: str, *, kernel: Kernel | None = None) -> bool:
+    """Whether going to a revision means going back.
+
+    Parameters:
+        at: where the tables are; None where there are none.
+        to: a revision, "head" or "base".
+        kernel: whose revisions; this package's by default.
+    """
+    order = [step.revision for step in revisions(kernel or installed_kernel())]
+    if at is None or to == HEAD:
+        return False
+    return to == BASE or (to in order and at in order and order.index(to) < order.index(at))
 
 
 def migrate(conninfo: str, to: str = HEAD, dry_run: bool = False, *, kernel: Kernel | None = None) -> str:
@@ -127,7 +158,7 @@ def upgrade_within(connection: sa.Connection, *, kernel: Kernel | None = None) -
     migrations = MigrationContext.configure(
         connection,
         opts={
-            **VERSION_TABLE,
+            **_VERSION_TABLE,
             "script": script,
             "fn": lambda revision, _context: script._upgrade_revs(HEAD, revision),
         },

@@ -22,7 +22,7 @@ begin
   if not exists (select from pg_catalog.pg_namespace n where n.nspname = 'underseal') then
     create schema underseal;
     comment on schema underseal is
-      'Underseal: held operations and sealed executions. Its functions and views are the interface; its tables are not.';
+      'Underseal: held operations and sealed executions. The interface is its functions and views, not its tables.';
   end if;
 end
 $$;
@@ -106,7 +106,7 @@ $$;
 """
 
 # Postgres grants EXECUTE to everybody on each new function, and default privileges in a schema cannot prevent it.
-_GRANT: Final = """\
+GRANT: Final = """\
 revoke all on schema underseal from public;
 revoke all on all tables in schema underseal from public;
 revoke all on all sequences in schema underseal from public;
@@ -138,19 +138,41 @@ $$;
 )
 
 
+def files_script(kernel: Kernel) -> list[str]:
+    """The repeatable files as they are, each under a line with its name."""
+    return [
+        f"-- {path.relative_to(kernel.root).as_posix()}\n{path.read_text()}" for path in kernel.repeatables()
+    ]
+
+
+def store_bundle(kernel: Kernel, revision: str) -> str:
+    """SQL that notes which files these are, so that the next migration can tell that nothing has changed.
+
+    Parameters:
+        kernel: whose files.
+        revision: the head revision, which the digest covers.
+    """
+    return f"""\
+insert into underseal.setting (key, value)
+values ('bundle.digest', '{kernel.digest(revision)}'), ('schema.usable', 'true')
+on conflict (key) do update set value = excluded.value;
+"""  # noqa: S608 - a hexadecimal digest of our own
+
+
 def repeatable_script(kernel: Kernel, revision: str) -> list[str]:
     """The SQL texts that bring every function, view and trigger to what the files say.
 
     Parameters:
         kernel: whose files.
-        revision: the head revision, which the stored digest covers.
+        revision: the head revision.
 
     Returns: the texts, in order.
     """
-    files = [f"-- {path.relative_to(kernel.root).as_posix()}\n{path.read_text()}" for path in kernel.repeatables()]
-    remember_bundle = f"""\
-insert into underseal.setting (key, value)
-values ('bundle.digest', '{kernel.digest(revision)}'), ('schema.usable', 'true')
-on conflict (key) do update set value = excluded.value;
-"""
-    return [DROP_CALLABLES, _REMEMBER, *files, _DROP_LEFT_OVER, _GRANT, remember_bundle]
+    return [
+        DROP_CALLABLES,
+        _REMEMBER,
+        *files_script(kernel),
+        _DROP_LEFT_OVER,
+        GRANT,
+        store_bundle(kernel, revision),
+    ]

@@ -95,7 +95,7 @@ class TestDatabase:
         """
         name = unique_name(prefix)
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
-            connection.execute(sql.SQL("create role {} {}").format(sql.Identifier(name), sql.SQL(attributes)))  # type: ignore[arg-type]
+            connection.execute(sql.SQL("create role {} {}").format(sql.Identifier(name), sql.SQL(attributes)))
         self._roles.append(name)
         return name
 

@@ -62,7 +62,7 @@ def in_background(work: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T
     def body() -> None:
         try:
             future.set_result(work(*args, **kwargs))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             future.set_exception(error)
 
     Thread(target=body, daemon=True).start()
