@@ -1,0 +1,225 @@
+"""Every error that Underseal raises, and the table of its SQLSTATEs.
+
+An expected "no" of the database (a conflict, a denial) is not here: it comes back as an *outcome*.
+Errors are for malformed calls, broken invariants and requests that must not be mistaken for done.
+No message holds a parameter, a key or the plaintext of a seal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
+
+SQLSTATES: Mapping[str, str] = MappingProxyType(
+    {
+        "US001": "malformed argument",
+        "US002": "illegal state transition",
+        "US003": "immutable column",
+        "US004": "append-only table",
+        "US005": "no event beside a change of state",
+        "US006": "payload rule",
+        "US007": "retention rule",
+        "US008": "wrong isolation level; READ COMMITTED is needed",
+        "US009": "schema unusable: it stopped at an older revision",
+        "US010": "canonical JSON refused",
+        "US011": "a hook of the host refused or failed",
+        "US012": "access misconfigured",
+        "US013": "key or seal of the wrong shape",
+    }
+)
+"""SQLSTATE → what it means; every one that the schema raises (docs/errors.md says what to do)."""
+
+
+class UndersealError(Exception):
+    """The base of all of ours.
+
+    Attributes:
+        code: one hyphenated word that stays the same from release to release.
+    """
+
+    code: str = "error"
+
+
+class KernelError(UndersealError):
+    """The schema raised one of its own SQLSTATEs.
+
+    Attributes:
+        sqlstate: the SQLSTATE, a key of `SQLSTATES`.
+        code: the same, for uniform handling.
+    """
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        """Keep the database's own words.
+
+        Parameters:
+            sqlstate: the five characters.
+            message: the primary message of the database.
+        """
+        super().__init__(f"{message} [{sqlstate}: {SQLSTATES.get(sqlstate, 'unknown')}]")
+        self.sqlstate = sqlstate
+        self.code = sqlstate
+
+
+class CanonicalError(UndersealError):
+    """A value has no canonical form (clauses H1.2, H1.6).
+
+    Attributes:
+        reason: the rule that refused it, in one hyphenated word.
+        path: RFC 6901 pointer to the offender; empty for the whole value.
+    """
+
+    code = "canonical-refused"
+
+    def __init__(self, reason: str, path: str, message: str | None = None) -> None:
+        """Name rule and place.
+
+        Parameters:
+            reason: one hyphenated word.
+            path: RFC 6901 pointer.
+            message: a whole sentence, if the default does not say enough.
+        """
+        super().__init__(message or f"canonical JSON refused: {reason} at {path or 'the top level'}")
+        self.reason = reason
+        self.path = path
+
+
+SealReason = Literal["key-unavailable", "key-destroyed", "malformed", "unsupported", "does-not-open"]
+
+
+class SealError(UndersealError):
+    """A seal was not made or not opened; says nothing about what is inside (clauses H2.3, H2.4, H2.11, M19).
+
+    Attributes:
+        reason: `key-unavailable` (the key is not here), `key-destroyed` (it was destroyed, for good),
+            `malformed` (not an envelope, or not the arguments of one), `unsupported` (a cipher, version,
+            format or purpose that is not accepted there) or `does-not-open` (the key is here, and the seal is
+            not what it claims to be).
+        key_id: id of the key that the seal names, where it is known; never the key.
+    """
+
+    code = "seal"
+
+    def __init__(self, reason: SealReason, message: str | None = None, key_id: str | None = None) -> None:
+        """Name the cause.
+
+        Parameters:
+            reason: one of the words above.
+            message: a whole sentence, without anything secret.
+            key_id: id of the key concerned.
+        """
+        super().__init__(message or f"the seal was refused: {reason}")
+        self.reason: SealReason = reason
+        self.key_id = key_id
+
+
+class KeyRingError(SealError):
+    """A key ring cannot be used as it is: a loose mode, a foreign owner, a damaged file (clauses X9, X10).
+
+    Its reason is always `key-unavailable`: a ring that cannot be read never looks like an erasure.
+    """
+
+    code = "key-ring"
+
+    def __init__(self, message: str) -> None:
+        """Name the fault.
+
+        Parameters:
+            message: what was expected, what was found and what to do; no secret.
+        """
+        super().__init__("key-unavailable", message)
+
+
+class ProviderRefused(UndersealError):
+    """A provider cannot be registered as it is (clauses H1.5, H6.10).
+
+    Attributes:
+        reason: one hyphenated word, `float-parameter` for instance.
+        path: RFC 6901 pointer into the parameters' JSON Schema, where there is a place.
+    """
+
+    code = "provider-refused"
+
+    def __init__(self, reason: str, message: str, path: str = "") -> None:
+        """Name the rule, and the place in the schema.
+
+        Parameters:
+            reason: one hyphenated word.
+            message: what was found and what to do.
+            path: RFC 6901 pointer.
+        """
+        super().__init__(message)
+        self.reason = reason
+        self.path = path
+
+
+class ParametersRefused(UndersealError):
+    """The arguments are no valid parameters of the type; holds places and rules, never values.
+
+    Attributes:
+        faults: pairs of RFC 6901 pointer and rule.
+    """
+
+    code = "parameters-refused"
+
+    def __init__(self, message: str, faults: Sequence[tuple[str, str]] = ()) -> None:
+        """Name the places.
+
+        Parameters:
+            message: what was expected.
+            faults: pairs of pointer and rule.
+        """
+        listed = "; ".join(f"{path or 'the top level'}: {rule}" for path, rule in faults)
+        super().__init__(f"{message}: {listed}" if listed else message)
+        self.faults = tuple(faults)
+
+
+class RequestRefused(UndersealError):
+    """A request was neither held nor run; nothing of it has happened.
+
+    It is an error and not an outcome, so that no caller of a gated method can mistake it for done.
+
+    Attributes:
+        reason: why, in one hyphenated word, `provider-disarmed` for instance.
+    """
+
+    code = "request-refused"
+
+    def __init__(self, reason: str, message: str) -> None:
+        """Name the cause.
+
+        Parameters:
+            reason: one hyphenated word.
+            message: a whole sentence.
+        """
+        super().__init__(message)
+        self.reason = reason
+
+
+class PermissionDenied(UndersealError, PermissionError):
+    """Raise this from a gated method's body when the principal may not do it (clause H6.8).
+
+    A run that ends in it, or in the built-in `PermissionError`, is REFUSED `permission-denied`.
+    """
+
+    code = "permission-denied"
+
+
+class ReplayRefused(UndersealError):
+    """A gated method was called under a replay that does not fit it (clause H6.6).
+
+    Attributes:
+        reason: `arguments-differ`, `principal-differs` or `ticket-refused`.
+    """
+
+    code = "replay-refused"
+
+    def __init__(self, reason: str, message: str) -> None:
+        """Name the cause.
+
+        Parameters:
+            reason: one of the words above.
+            message: a whole sentence, without arguments.
+        """
+        super().__init__(message)
+        self.reason = reason
