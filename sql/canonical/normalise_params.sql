@@ -164,6 +164,7 @@ comment on function underseal._fitted(jsonb, jsonb[], jsonb, text, boolean) is
 create or replace function underseal._fit_params(schema jsonb, params text, redact boolean) returns text
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
   flaw text := underseal._schema_flaw(schema);

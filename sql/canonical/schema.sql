@@ -222,9 +222,11 @@ end
 $$;
 comment on function underseal._schema_node_flaw(jsonb, text[]) is 'What is wrong with the schema at a place, or null.';
 
+-- The planner expects many rows of a recursive query, and would compile for longer (80 ms) than it runs.
 create or replace function underseal._schema_flaw(schema jsonb) returns text
 language plpgsql immutable parallel safe
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
   found record;
@@ -259,6 +261,7 @@ comment on function underseal._schema_flaw(jsonb) is
 create or replace function underseal._schema_hides(schema jsonb) returns boolean
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
   select exists (
     select from underseal._schema_reach(schema) as reach where schema #> (reach.at || '{writeOnly}') = 'true'
