@@ -1,6 +1,10 @@
 -- What every room stands on: settings, who was granted what, who a login or a principal is, and
 -- what operators are told.
 
+create type underseal.outcome as (outcome text, reason text, message text);
+comment on type underseal.outcome is
+  'What a verb answers first: the outcome in one word, the reason of a refusal in one hyphenated word, and a message that says what was expected, what was found and what to do.';
+
 create table underseal.setting (
   key text not null,
   value text not null,
@@ -95,6 +99,11 @@ comment on column underseal.audit_entry.detail is
 comment on column underseal.audit_entry.recorded_at is 'Database instant of the entry.';
 
 -- Held operations: what may be held, what is held, who voted, what happened, who was told.
+--
+-- Votes, events and tickets have no foreign key to their operation, and operations none to their
+-- type: the triggers look at the parent anyway, under its lock and at its state, and refuse to let
+-- it go before its children. A foreign key would check less, and every request of one type would
+-- share-lock the same row.
 
 create table underseal.operation_type (
   type text not null,
@@ -110,12 +119,13 @@ create table underseal.operation_type (
   hold_for interval not null,
   run_within interval not null,
   policy text not null,
-  policy_digest bytea not null generated always as (sha256(decode(replace(policy, '\', '\\'), 'escape'))) stored,
+  policy_digest bytea not null,
   sql_estimate text,
   sql_check_run text,
   sql_run text,
   safe_sqlstates text[] not null default '{}',
   constraint operation_type_pkey primary key (type, version),
+  constraint operation_type_digest_length check (octet_length(policy_digest) = 32),
   constraint operation_type_name check (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'),
   constraint operation_type_version_positive check (version > 0),
   constraint operation_type_mode_known check (mode in ('ON_APPROVAL', 'BY_REQUESTER')),
@@ -148,7 +158,7 @@ comment on column underseal.operation_type.approver_hook is
 comment on column underseal.operation_type.hold_for is 'How long a request waits for its votes before it expires.';
 comment on column underseal.operation_type.run_within is 'How long an approved operation may wait for its run.';
 comment on column underseal.operation_type.policy is 'The policy as canonical JSON: what the digest covers and what the request seals.';
-comment on column underseal.operation_type.policy_digest is 'SHA-256 of policy.';
+comment on column underseal.operation_type.policy_digest is 'SHA-256 of policy; set by the trigger, as policy is.';
 comment on column underseal.operation_type.sql_estimate is 'SQL provider: function that gives effect and state_key; null for a provider in a service.';
 comment on column underseal.operation_type.sql_check_run is 'SQL provider: function that agrees (null) or says why not.';
 comment on column underseal.operation_type.sql_run is 'SQL provider: function that does it.';
@@ -191,8 +201,6 @@ create table underseal.held_operation (
   sealed_payload jsonb,
   payload_key_id text,
   constraint held_operation_pkey primary key (operation_id),
-  constraint held_operation_type_fkey foreign key (type, type_version)
-    references underseal.operation_type (type, version),
   constraint held_operation_mode_known check (mode in ('ON_APPROVAL', 'BY_REQUESTER')),
   constraint held_operation_state_known check (state in ('HELD', 'APPROVED', 'EXECUTING',
     'REJECTED', 'CANCELLED', 'EXPIRED', 'SUCCEEDED', 'FAILED', 'REFUSED', 'OUTCOME_UNKNOWN')),
@@ -282,8 +290,6 @@ create table underseal.held_vote (
   sealed_decision jsonb not null,
   decision_key_id text not null,
   constraint held_vote_pkey primary key (operation_id, approver),
-  constraint held_vote_operation_fkey foreign key (operation_id)
-    references underseal.held_operation (operation_id),
   constraint held_vote_decision_known check (decision in ('approve', 'reject')),
   constraint held_vote_decision_key_named check (decision_key_id = sealed_decision ->> 'kid'),
   constraint held_vote_rejection_says_why check (decision = 'approve' or length(trim(reason)) > 0)
@@ -310,8 +316,6 @@ create table underseal.held_event (
   detail jsonb,
   recorded_at timestamptz not null,
   constraint held_event_pkey primary key (operation_id, seq),
-  constraint held_event_operation_fkey foreign key (operation_id)
-    references underseal.held_operation (operation_id),
   constraint held_event_type_known check (type in ('requested', 'voted', 'approved', 'rejected', 'cancelled',
     'expired', 'claimed', 'succeeded', 'failed', 'refused', 'outcome-unknown', 'late-finish'))
 );
@@ -394,8 +398,6 @@ create table underseal.replay_ticket (
   issued_at timestamptz not null,
   consumed_at timestamptz,
   constraint replay_ticket_pkey primary key (operation_id, run_id),
-  constraint replay_ticket_operation_fkey foreign key (operation_id)
-    references underseal.held_operation (operation_id),
   constraint replay_ticket_hash_length check (octet_length(ticket_hash) = 32)
 );
 comment on table underseal.replay_ticket is 'One-use tickets under which a gated method runs its body; one a run.';

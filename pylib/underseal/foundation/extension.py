@@ -19,7 +19,7 @@ relocatable = false
 superuser = false
 """
 
-_VERSION: Final = """\
+VERSION: Final = """\
 create table underseal.alembic_version (
   version_num varchar(32) not null,
   constraint alembic_version_pkc primary key (version_num)
@@ -67,7 +67,7 @@ def extension_script(*, kernel: Kernel | None = None) -> str:
     return "\n".join(
         [
             '\\echo Use "create extension underseal" to load this file. \\quit',
-            _VERSION.format(head=head),
+            VERSION.format(head=head),
             *tables,
             *files_script(kernel),
             GRANT,

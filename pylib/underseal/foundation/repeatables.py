@@ -21,8 +21,6 @@ do $$
 begin
   if not exists (select from pg_catalog.pg_namespace n where n.nspname = 'underseal') then
     create schema underseal;
-    comment on schema underseal is
-      'Underseal: held operations and sealed executions. The interface is its functions and views, not its tables.';
   end if;
 end
 $$;
@@ -107,6 +105,8 @@ $$;
 
 # Postgres grants EXECUTE to everybody on each new function, and default privileges in a schema cannot prevent it.
 GRANT: Final = """\
+comment on schema underseal is
+  'Underseal: held operations and sealed executions. The interface is its functions and views, not its tables.';
 revoke all on schema underseal from public;
 revoke all on all tables in schema underseal from public;
 revoke all on all sequences in schema underseal from public;
@@ -156,7 +156,7 @@ def store_bundle(kernel: Kernel, revision: str) -> str:
 insert into underseal.setting (key, value)
 values ('bundle.digest', '{kernel.digest(revision)}'), ('schema.usable', 'true')
 on conflict (key) do update set value = excluded.value;
-"""  # noqa: S608 - a hexadecimal digest of our own
+"""
 
 
 def repeatable_script(kernel: Kernel, revision: str) -> list[str]:

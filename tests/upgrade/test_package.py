@@ -1,0 +1,189 @@
+"""What is shipped: the wheel, the extension's files, the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from psycopg import sql
+from tests.upgrade.catalog import catalog
+
+from underseal._version import __version__
+from underseal.cli import main
+from underseal.foundation.extension import extension_script, write_extension
+from underseal.foundation.install import current_revision, migrate
+from underseal.foundation.kernel import installed_kernel
+from underseal.foundation.server import Server
+from underseal.testing import OWNER, TestDatabase, unique_name
+
+ROOT = Path(__file__).parents[2]
+HAS_CONTROL_PATH = 180000
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout and unpacked."""
+    directory = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = directory.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(directory / "site")
+    return directory / "site"
+
+
+def test_the_wheel_carries_the_kernel(unpacked: Path) -> None:
+    carried = unpacked / "underseal" / "_kernel"
+    for folder in ("sql", "triggers", "migrations"):
+        files = {
+            path.relative_to(ROOT): path.read_bytes()
+            for path in (ROOT / folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        assert files == {
+            p.relative_to(carried): p.read_bytes() for p in (carried / folder).rglob("*") if p.is_file()
+        }
+    assert (unpacked / "underseal" / "py.typed").is_file()
+
+
+def test_the_wheel_installs_what_the_checkout_installs(
+    unpacked: Path, database: TestDatabase, owner: str, empty_database: TestDatabase, tmp_path: Path
+) -> None:
+    code = (
+        "from underseal.foundation import install, kernel; import sys;"
+        "print(kernel.installed_kernel().root); install.migrate(sys.argv[1])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(unpacked), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, owner],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, str(unpacked / "underseal" / "_kernel")), done.stderr
+    assert mine(empty_database, owner) == catalog(database.conninfo)
+
+
+def mine(database: TestDatabase, owner: str) -> dict[str, str]:
+    """The catalog as if the usual owner had installed it."""
+    with psycopg.connect(owner) as connection:
+        role = connection.info.user
+    return {name: text.replace(role, OWNER) for name, text in catalog(database.conninfo).items()}
+
+
+@pytest.fixture
+def extension_role(postgres: Server, empty_database: TestDatabase) -> Iterator[str]:
+    """Connection string of a role without superuser, on a server that finds the extension's files.
+
+    Postgres 18 can be pointed at them; an older server is only given them if its directory can be written.
+    """
+    admin = empty_database.connect()
+    role = empty_database.create_role("owner")
+    admin.execute(f'grant create on database "{empty_database.name}" to "{role}"'.encode())
+    if admin.info.server_version >= HAS_CONTROL_PATH:
+        directory = Path(tempfile.mkdtemp(prefix="underseal-extension-"))
+        directory.chmod(0o755)
+        (directory / "extension").mkdir(mode=0o755)
+        files = write_extension(directory / "extension")
+        admin.execute(
+            sql.SQL("alter database {} set extension_control_path = {}").format(
+                sql.Identifier(empty_database.name), sql.Literal(f"{directory}:$system")
+            )
+        )
+    else:
+        row = admin.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()
+        assert row is not None
+        directory = None
+        files = write_extension(Path(row["setting"]) / "extension")
+    for path in files:
+        path.chmod(0o644)
+    yield empty_database.conninfo_as(role)
+    for path in files:
+        path.unlink()
+    if directory is not None:
+        shutil.rmtree(directory)
+
+
+def test_the_extension_is_the_same_schema_and_its_data_is_dumped(
+    extension_role: str, empty_database: TestDatabase, database: TestDatabase
+) -> None:
+    with psycopg.connect(extension_role) as connection:
+        connection.execute("create extension underseal")
+    assert mine(empty_database, extension_role) == catalog(database.conninfo)
+    with psycopg.connect(extension_role) as connection:
+        version = connection.execute(
+            "select extversion from pg_extension where extname = 'underseal'"
+        ).fetchone()
+        undumped = connection.execute(
+            "select c.relname from pg_class c, pg_extension e where c.relnamespace = 'underseal'::regnamespace"
+            " and e.extname = 'underseal' and c.relkind = 'r' and c.oid <> all (e.extconfig)"
+        ).fetchall()
+    assert version == (__version__,)
+    assert undumped == [("alembic_version",)]
+
+
+def test_migrations_do_not_touch_a_schema_that_an_extension_owns(
+    extension_role: str, empty_database: TestDatabase
+) -> None:
+    with psycopg.connect(extension_role) as connection:
+        connection.execute("create extension underseal")
+    before = catalog(empty_database.conninfo)
+    with pytest.raises(RuntimeError, match="ALTER EXTENSION underseal UPDATE"):
+        migrate(extension_role)
+    assert catalog(empty_database.conninfo) == before
+
+
+def test_the_extension_script_is_refused_outside_of_create_extension() -> None:
+    first = extension_script().splitlines()[0]
+    assert first == '\\echo Use "create extension underseal" to load this file. \\quit'
+
+
+def test_the_commands_install_print_and_remove(owner: str) -> None:
+    run = CliRunner().invoke
+    dry = run(main, ["migrate", "--dsn", owner, "--dry-run"])
+    assert (dry.exit_code, dry.output.startswith("BEGIN;")) == (0, True)
+    assert current_revision(owner) is None
+    done = run(main, ["migrate", "--json"], env={"UNDERSEAL_DSN": owner})
+    head = current_revision(owner)
+    assert (done.exit_code, json.loads(done.output)) == (0, {"before": None, "after": head})
+    back = run(main, ["migrate", "--dsn", owner, "--to", "base"], input="n\n")
+    assert (back.exit_code, current_revision(owner)) == (1, head)
+    assert run(main, ["migrate", "--dsn", owner, "--to", "base", "--dry-run"]).exit_code == 2
+    gone = run(main, ["migrate", "--dsn", owner, "--to", "base", "--yes"])
+    assert (gone.exit_code, gone.output) == (0, f"{head} → nothing\n")
+    assert current_revision(owner) is None
+    failed = run(main, ["migrate", "--dsn", owner, "--to", "nowhere"])
+    assert (failed.exit_code, "nowhere" in failed.output) == (1, True)
+
+
+def test_the_sql_command_prints_the_script_or_writes_the_extension(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    printed = run(main, ["sql"])
+    assert printed.exit_code == 0
+    assert printed.output.startswith("BEGIN;")
+    assert "COMMIT;" in printed.output
+    written = run(main, ["sql", "--extension", str(tmp_path / "new")])
+    assert written.output.split() == [
+        str(tmp_path / "new" / "underseal.control"),
+        str(tmp_path / "new" / f"underseal--{__version__}.sql"),
+    ]
+
+
+def test_the_checkout_is_its_own_kernel() -> None:
+    assert installed_kernel().root == ROOT
+
+
+def test_names_of_test_databases_never_repeat() -> None:
+    assert unique_name("a") != unique_name("a")
