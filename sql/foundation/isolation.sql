@@ -1,0 +1,17 @@
+-- Functions that lock first and judge after need to see what the holder of the lock committed.
+create or replace function underseal._require_read_committed() returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    raise exception using
+      errcode = 'US008',
+      message = format('underseal expected isolation level read committed, found %s',
+        current_setting('transaction_isolation')),
+      hint = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED and call again.';
+  end if;
+end
+$$;
+comment on function underseal._require_read_committed() is
+  'Raises US008 unless the transaction is at READ COMMITTED, where a statement after a lock sees what was committed before it.';

@@ -1,0 +1,239 @@
+-- A run is claimed once. Rows are found and locked in one statement and judged in the next, by a
+-- clock that is read after the locks are held.
+create or replace function underseal._serves(
+  operation_id uuid, type text, type_version integer, payload_key_id text, types text[], versions integer[], key_ids text[])
+returns boolean
+language sql stable
+as $$
+  select payload_key_id = any (key_ids)
+    and not exists (
+      select from underseal.held_vote v
+      where v.operation_id = _serves.operation_id and v.decision_key_id <> all (key_ids))
+    and exists (
+      select from unnest(types, versions) as served (type, version)
+      where served.type = _serves.type
+        -- A version that is no longer in force can be refused by whoever knows the type.
+        and (served.version = _serves.type_version or _serves.type_version <> underseal._current_version(_serves.type)))
+$$;
+comment on function underseal._serves(uuid, text, integer, text, text[], integer[], text[]) is
+  'Whether a worker with these types and keys can serve an operation (H5.5).';
+
+create or replace function underseal._random_token() returns bytea
+language sql volatile
+as $$ select sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())) $$;
+comment on function underseal._random_token() is 'A token of 32 bytes from the server''s strong random source.';
+
+create or replace function underseal._claim(
+  ids uuid[], mode text, worker text, types text[], versions integer[], key_ids text[])
+returns table (
+  outcome text, reason text, message text, operation_id uuid, run_id uuid, run_token bytea, claimed_at timestamptz,
+  type text, version integer, current_version integer, armed boolean, run_mode text, requester text, auth_kind text,
+  token_id text, params_hash bytea, policy_digest bytea, policy_in_force text, policy_in_force_digest bytea,
+  eligible text[], state_key text, effect text, redacted text, row_version bigint, votes_required integer,
+  requested_at timestamptz, expires_at timestamptz, approved_at timestamptz, run_deadline timestamptz,
+  lease_until timestamptz, sealed_payload jsonb, votes jsonb, request_audit_id uuid, run_audit_id uuid)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  moment timestamptz := underseal.clock();
+  token bytea;
+  op underseal.held_operation;
+  id uuid;
+begin
+  foreach id in array ids loop
+    token := underseal._random_token();
+    update underseal.held_operation o
+    set state = 'EXECUTING', changed_by = 'worker:' || worker, changed_at = moment,
+      run_id = gen_random_uuid(), run_audit_id = gen_random_uuid(), run_worker = worker,
+      run_token_hash = sha256(token), run_lease_until = moment + underseal._run_lease()
+    where o.operation_id = id
+      and o.state = 'APPROVED'
+      and o.mode = _claim.mode
+      and o.run_deadline > moment
+      and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
+    returning o.* into op;
+    continue when not found;
+    insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
+    values (op.operation_id, op.run_audit_id, op.request_audit_id, 'run', op.requester,
+      jsonb_build_object('run_id', op.run_id, 'worker', worker, 'approved_at', op.approved_at, 'approvals', (
+        select jsonb_agg(jsonb_build_object('approver', v.approver, 'cast_at', v.cast_at) order by v.cast_at, v.approver)
+        from underseal.held_vote v where v.operation_id = op.operation_id and v.decision = 'approve')), moment);
+    return query
+    select 'claimed', null::text, null::text, op.operation_id, op.run_id, token, moment,
+      op.type, op.type_version, underseal._current_version(op.type), t.armed, op.mode, op.requester, op.auth_kind,
+      op.token_id, op.params_hash, op.policy_digest, t.policy, t.policy_digest,
+      array(select v.approver from underseal.held_vote v
+        where v.operation_id = op.operation_id
+          and underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)),
+      op.state_key, op.effect, op.redacted, op.row_version, op.votes_required,
+      op.requested_at, op.expires_at, op.approved_at, op.run_deadline,
+      op.run_lease_until, op.sealed_payload, (
+        select coalesce(jsonb_agg(jsonb_build_object('approver', v.approver, 'decision', v.decision,
+          'params_hash', encode(v.params_hash, 'hex'), 'row_version', v.row_version, 'cast_at', v.cast_at,
+          'sealed_decision', v.sealed_decision) order by v.cast_at, v.approver), '[]')
+        from underseal.held_vote v where v.operation_id = op.operation_id),
+      op.request_audit_id, op.run_audit_id
+    from underseal.operation_type t
+    where t.type = op.type and t.version = op.type_version;
+  end loop;
+end
+$$;
+comment on function underseal._claim(uuid[], text, text, text[], integer[], text[]) is
+  'Claims the runs of operations whose locks are held, judged now; those that may not be claimed are left out.';
+
+create or replace function underseal._run_lease() returns interval
+language sql immutable
+as $$ select interval '15 minutes' $$;
+comment on function underseal._run_lease() is 'How long a claim or a renewal keeps a run alive: 15 minutes (H8.1).';
+
+create or replace function underseal._claim_conflict(
+  operation_id uuid, types text[], versions integer[], key_ids text[], out outcome text, out reason text, out message text)
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select 'conflict', coalesce(c.reason, 'unserved'), coalesce(c.message,
+    'Expected an operation that this worker can serve, found that it lacks the provider or a key.')
+  from (values (1)) as one (row)
+  left join underseal.held_operation o on o.operation_id = _claim_conflict.operation_id
+  left join lateral (values
+    (o.operation_id is null, 'not-found',
+      format('Expected operation %s, found none. Check the id.', _claim_conflict.operation_id)),
+    (o.state <> 'APPROVED', 'not-approved',
+      format('Expected an approved operation that nobody runs, found it %s.', o.state)),
+    (o.run_deadline <= underseal.clock(), 'expired',
+      'Expected an operation before its run deadline, found it past. The requester may request again.'),
+    (underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids), 'other-mode',
+      format('Expected an operation of the other mode, found %s: BY_REQUESTER runs only when its requester asks again.', o.mode))
+  ) as c (applies, reason, message) on c.applies
+  limit 1
+$$;
+comment on function underseal._claim_conflict(uuid, text[], integer[], text[]) is 'Why an operation could not be claimed, told to a worker.';
+
+create or replace function underseal.claim_runs(
+  worker text, types text[], versions integer[], key_ids text[], max_runs integer default 1, only_id uuid default null)
+returns table (
+  outcome text, reason text, message text, operation_id uuid, run_id uuid, run_token bytea, claimed_at timestamptz,
+  type text, version integer, current_version integer, armed boolean, mode text, requester text, auth_kind text,
+  token_id text, params_hash bytea, policy_digest bytea, policy_in_force text, policy_in_force_digest bytea,
+  eligible text[], state_key text, effect text, redacted text, row_version bigint, votes_required integer,
+  requested_at timestamptz, expires_at timestamptz, approved_at timestamptz, run_deadline timestamptz,
+  lease_until timestamptz, sealed_payload jsonb, votes jsonb, request_audit_id uuid, run_audit_id uuid)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  ids uuid[];
+  moment timestamptz := underseal.clock();
+begin
+  perform underseal._require_read_committed();
+  if underseal._effective_principal('{worker}', worker) is null then
+    select d.outcome, d.reason, d.message into outcome, reason, message from underseal._denied() d;
+    return next;
+    return;
+  end if;
+  if only_id is not null then
+    ids := array(
+      select o.operation_id from underseal.held_operation o where o.operation_id = only_id for no key update);
+  else
+    ids := array(
+      select o.operation_id from underseal.held_operation o
+      where o.state = 'APPROVED' and o.run_deadline > moment and o.mode = 'ON_APPROVAL'
+        and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
+      order by o.run_deadline
+      limit max_runs
+      for no key update skip locked);
+  end if;
+  return query select c.* from underseal._claim(ids, 'ON_APPROVAL', worker, types, versions, key_ids) c;
+  if not found and only_id is not null then
+    select c.outcome, c.reason, c.message into outcome, reason, message
+    from underseal._claim_conflict(only_id, types, versions, key_ids) c;
+    return next;
+  end if;
+end
+$$;
+comment on function underseal.claim_runs(text, text[], integer[], text[], integer, uuid) is
+  'Claims approved ON_APPROVAL operations that this worker can serve: up to max_runs, the nearest deadline first, past rows that others hold; or the one named by only_id. types and versions: the providers it has; key_ids: the payload and decision keys it has. run_token is returned here and nowhere else; the lease is 15 minutes. Outcomes: claimed rows; conflict (not-found, not-approved, expired, other-mode, unserved) with only_id; denied (H5).';
+
+create or replace function underseal.claim_resubmission(
+  operation_id uuid, principal text, auth_kind text, token_id text, worker text, types text[], versions integer[], key_ids text[])
+returns table (
+  outcome text, reason text, message text, held_id uuid, run_id uuid, run_token bytea, claimed_at timestamptz,
+  type text, version integer, current_version integer, armed boolean, mode text, requester text, held_auth_kind text,
+  held_token_id text, params_hash bytea, policy_digest bytea, policy_in_force text, policy_in_force_digest bytea,
+  eligible text[], state_key text, effect text, redacted text, row_version bigint, votes_required integer,
+  requested_at timestamptz, expires_at timestamptz, approved_at timestamptz, run_deadline timestamptz,
+  lease_until timestamptz, sealed_payload jsonb, votes jsonb, request_audit_id uuid, run_audit_id uuid)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  me text := underseal._effective_principal('{worker}', principal);
+  found_id uuid;
+begin
+  perform underseal._require_read_committed();
+  if me is null then
+    select d.outcome, d.reason, d.message into outcome, reason, message from underseal._denied() d;
+    return next;
+    return;
+  end if;
+  -- Anybody else, another kind of authentication or another token learns nothing (H7.2, H7.4).
+  select o.operation_id into found_id from underseal.held_operation o
+  where o.operation_id = claim_resubmission.operation_id
+    and o.requester = me
+    and o.auth_kind = claim_resubmission.auth_kind
+    and (o.token_id is null or o.token_id = claim_resubmission.token_id)
+  for no key update;
+  if found_id is null then
+    select n.outcome, n.reason, n.message into outcome, reason, message
+    from underseal._not_found(claim_resubmission.operation_id) n;
+    return next;
+    return;
+  end if;
+  return query select c.* from underseal._claim(array[found_id], 'BY_REQUESTER', worker, types, versions, key_ids) c;
+  if not found then
+    select c.outcome, c.reason, c.message into outcome, reason, message
+    from underseal._claim_conflict(found_id, types, versions, key_ids) c;
+    return next;
+  end if;
+end
+$$;
+comment on function underseal.claim_resubmission(uuid, text, text, text, text, text[], integer[], text[]) is
+  'Claims the run of an approved BY_REQUESTER operation for its own requester, under the same auth kind and, where the request was bound to a token, the same token. Columns as claim_runs. Outcomes: claimed; conflict (not-approved, expired, other-mode, unserved); not-found to everybody else; denied (H7).';
+
+create or replace function underseal.report_unserved(worker text, types text[], versions integer[], key_ids text[])
+returns table (outcome text, reason text, message text, operation_id uuid)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  op record;
+  due boolean;
+begin
+  if underseal._effective_principal('{worker}', worker) is null then
+    select d.outcome, d.reason, d.message into outcome, reason, message from underseal._denied() d;
+    return next;
+    return;
+  end if;
+  for op in
+    select o.operation_id, o.type, o.type_version,
+      o.type = any (types) as knows_type
+    from underseal.held_operation o
+    where o.state = 'APPROVED' and o.run_deadline > (select underseal.clock()) and o.mode = 'ON_APPROVAL'
+      and not underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
+    order by o.run_deadline
+    limit 100
+  loop
+    reason := case when op.knows_type then 'unserved-key' else 'unserved-type' end;
+    message := format('Operation %s (%s version %s) is approved, and worker %s lacks %s. Give it one, or run a worker that has it before the run deadline.',
+      op.operation_id, op.type, op.type_version, worker,
+      case when op.knows_type then 'the key or the provider''s version' else 'the provider' end);
+    due := underseal._report(op.operation_id::text, reason, message);
+    outcome := case when due then 'reported' else 'quiet' end;
+    operation_id := op.operation_id;
+    return next;
+  end loop;
+end
+$$;
+comment on function underseal.report_unserved(text, text[], integer[], text[]) is
+  'Reports approved operations that this worker cannot serve; they stay APPROVED. Outcomes: reported the first time and then every 16th, quiet otherwise; denied (H5.5).';
