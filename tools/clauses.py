@@ -29,7 +29,7 @@ from tools.pytest_run import RECORDER, search_path  # noqa: E402
 TESTS = ROOT / ".local" / "clauses.json"
 MUTANTS = ROOT / ".local" / "mutants.json"
 _COMMANDS = {
-    TESTS: ("make test", [sys.executable, "-m", "pytest", "-q", "-n2", "-p", RECORDER]),
+    TESTS: ("make test", [sys.executable, "-m", "pytest", "-q", "--tb=short", "-n2", "-p", RECORDER]),
     MUTANTS: ("make mutants", [sys.executable, str(ROOT / "tools" / "mutants.py")]),
 }
 
@@ -75,7 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ids = clause_ids()
         for path in (TESTS, MUTANTS):
             _provide(path, run=not options.no_run)
-        found = standings(ids, _json(TESTS)["tests"], _json(MUTANTS)["mutants"], load())
+        mutants = load()
+        results = _json(MUTANTS)["mutants"]
+        _tell_untried(mutants, results)
+        found = standings(ids, _json(TESTS)["tests"], results, mutants)
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -156,6 +159,17 @@ def _provide(path: Path, *, run: bool) -> None:
     elif _newest() > path.stat().st_mtime:
         print(
             f"note: files have changed since {path.relative_to(ROOT)} was made; `{what}` renews it",
+            file=sys.stderr,
+        )
+
+
+def _tell_untried(mutants: Sequence[Mutant], results: Sequence[Mapping[str, Any]]) -> None:
+    """Warn of mutants that no run has tried as they are written now."""
+    tried = {result["digest"] for result in results}
+    untried = sum(mutant.digest not in tried for mutant in mutants)
+    if untried:
+        print(
+            f"note: {untried} of {len(mutants)} mutants are untried; `make mutants` tries them",
             file=sys.stderr,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -109,14 +109,16 @@ def mutated(mutant: Mutant, source: str) -> str:
     return source.replace(mutant.find, mutant.replace)
 
 
-def flaws(mutant: Mutant, root: Path, clauses: Collection[str], tests: Collection[str]) -> Iterator[str]:
+def flaws(
+    mutant: Mutant, root: Path, clauses: Collection[str], tests: Mapping[str, Collection[str]]
+) -> Iterator[str]:
     """What keeps an entry from being run: each flaw in words.
 
     Parameters:
         mutant: the entry.
         root: the repository.
         clauses: the ids that exist.
-        tests: the node ids that exist.
+        tests: the node ids that exist, each with the clauses it is marked with.
     """
     try:
         path = root / mutant.file
@@ -131,3 +133,5 @@ def flaws(mutant: Mutant, root: Path, clauses: Collection[str], tests: Collectio
     for clause in mutant.clauses:
         if clause not in clauses:
             yield f"names the clause {clause}, which docs/clauses.md does not list"
+        elif not any(mutant.names(test) and clause in marked for test, marked in tests.items()):
+            yield f"names the clause {clause}, with which none of its tests is marked"

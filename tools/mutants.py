@@ -90,7 +90,7 @@ def try_all(mutants: Sequence[Mutant], places: Sequence[Workshop]) -> Iterator[t
         places: where; as many are tried at a time.
     """
     ids = set(clause_ids())
-    tests = places[0].run("--collect-only", "-q", "-n0", timeout=_BASELINE_SECONDS).tests
+    tests = places[0].run("--collect-only", "-q", "-n0", timeout=_BASELINE_SECONDS).clauses()
     sound: list[Mutant] = []
     for mutant in mutants:
         found = "; ".join(flaws(mutant, places[0].root, ids, tests))
@@ -112,9 +112,9 @@ def try_all(mutants: Sequence[Mutant], places: Sequence[Workshop]) -> Iterator[t
 def _baseline(mutants: Sequence[Mutant], places: Sequence[Workshop]) -> dict[str, float]:
     """Seconds that each named test takes; tests that fail are left out."""
     names = sorted({name for mutant in mutants for name in mutant.tests})
-    run = places[0].run("-q", f"-n{len(places)}", *names, timeout=_BASELINE_SECONDS)
+    run = places[0].run("-q", "--tb=short", f"-n{len(places)}", *names, timeout=_BASELINE_SECONDS)
     red = [test for test, result in run.tests.items() if result["outcome"] not in ("passed", "skipped")]
-    print(f"baseline: {len(run.tests)} tests of {len(mutants)} mutants, {len(red)} red", flush=True)
+    print(f"without edits: {len(run.tests)} tests of {len(mutants)} mutants, {len(red)} red", flush=True)
     if run.exit != 0:
         print(run.output, file=sys.stderr)
     return {test: result["seconds"] for test, result in run.tests.items() if result["outcome"] == "passed"}

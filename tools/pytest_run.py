@@ -32,6 +32,10 @@ class Run:
     tests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     output: str = ""
 
+    def clauses(self) -> dict[str, list[str]]:
+        """By node id, the clauses a test is marked with."""
+        return {test: result["clauses"] for test, result in self.tests.items()}
+
 
 def run_pytest(
     root: Path,

@@ -36,14 +36,18 @@ def test_odd():
 def test_even(number):
     assert halve(number) * 2 == number
 
+@pytest.mark.clause("E1")
 def test_fixture(four):
     assert four == 4
 """
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one module, three tests, the clause recorder and these tools."""
+    # most of pytest's start is plugins that this repository does without
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     root = tmp_path / "repository"
     shutil.copytree(ROOT / "tools", root / "tools")
     shutil.copytree(ROOT / "tests" / "plugins", root / "tests" / "plugins")

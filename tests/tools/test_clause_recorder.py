@@ -28,7 +28,7 @@ def test_a_full_run_leaves_a_record_of_every_test(repository: Path, processes: s
         "tests/test_code.py::test_odd": ("passed", ["H1.1a"]),
         f"{EVEN}[2]": ("passed", ["H1.1b", "H1.2"]),
         f"{EVEN}[4]": ("passed", ["H1.1b", "H1.2"]),
-        "tests/test_code.py::test_fixture": ("passed", []),
+        "tests/test_code.py::test_fixture": ("passed", ["E1"]),
     }
 
 

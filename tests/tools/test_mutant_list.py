@@ -19,7 +19,7 @@ clauses = ["H1.1a"]
 
 
 def test_every_mutant_can_be_tried() -> None:
-    tests = run_pytest(ROOT, ["--collect-only", "-q", "-n0"]).tests
+    tests = run_pytest(ROOT, ["--collect-only", "-q", "-n0"]).clauses()
     assert tests
     ids = set(clause_ids())
     found = {mutant.name: list(flaws(mutant, ROOT, ids, tests)) for mutant in load()}
@@ -70,7 +70,7 @@ def test_an_edit_that_is_not_one_is_refused(source: str, find: str, replace: str
 
 def test_flaws_are_told(tmp_path: Path) -> None:
     mutant = Mutant("m", "none.py", "a", "b", ("t.py::test_b",), ("H9",))
-    missing_file, missing_test, missing_clause = flaws(mutant, tmp_path, {"H1.1a"}, {"t.py::test_a"})
+    missing_file, missing_test, missing_clause = flaws(mutant, tmp_path, {"H1.1a"}, {"t.py::test_a": []})
     assert "none.py" in missing_file
     assert "t.py::test_b, which does not exist" in missing_test
     assert "H9, which docs/clauses.md does not list" in missing_clause
@@ -78,7 +78,20 @@ def test_flaws_are_told(tmp_path: Path) -> None:
 
 def test_a_mutant_names_tests(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a")
-    assert list(flaws(Mutant("m", "f", "a", "b", ()), tmp_path, (), ())) == ["names no tests"]
+    assert list(flaws(Mutant("m", "f", "a", "b", ()), tmp_path, (), {})) == ["names no tests"]
+
+
+@pytest.mark.parametrize(
+    ("marks", "found"),
+    [({"t::a": ["H1.1a"], "t::b": []}, False), ({"t::a": [], "u::c": ["H1.1a"]}, True)],
+)
+def test_a_clause_takes_a_mark_on_a_named_test(
+    tmp_path: Path, marks: dict[str, list[str]], found: bool
+) -> None:
+    (tmp_path / "f").write_text("a")
+    mutant = Mutant("m", "f", "a", "b", ("t",), ("H1.1a",))
+    told = list(flaws(mutant, tmp_path, {"H1.1a"}, marks))
+    assert told == ["names the clause H1.1a, with which none of its tests is marked"] * found
 
 
 @pytest.mark.parametrize(

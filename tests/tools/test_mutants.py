@@ -28,11 +28,11 @@ HUNG = ENTRY.format(
     find="if number % 2:",
     replace="while number % 2: pass\\n    if 0:",
     test="test_odd",
-    clause="H1.1b",
+    clause="H1.1a",
 )
-UNTRIED = ENTRY.format(name="lost", find="nowhere", replace="", test="test_odd", clause="H1.1b")
-UNPARSED = ENTRY.format(name="unparsed", find="def", replace="deaf", test="test_odd", clause="H1.1b")
-FIXTURE = ENTRY.format(name="fixture", find="// 2", replace="// 0", test="test_fixture", clause="H1.1b")
+UNTRIED = ENTRY.format(name="lost", find="nowhere", replace="", test="test_odd", clause="H1.1a")
+UNPARSED = ENTRY.format(name="unparsed", find="def", replace="deaf", test="test_odd", clause="H1.1a")
+FIXTURE = ENTRY.format(name="fixture", find="// 2", replace="// 0", test="test_fixture", clause="E1")
 
 
 def mutants(repository: Path, entries: str, *arguments: str) -> subprocess.CompletedProcess[str]:
