@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psycopg
 import pytest
@@ -23,7 +23,7 @@ from underseal.cli import main
 from underseal.foundation.extension import extension_script, write_extension
 from underseal.foundation.install import current_revision, migrate
 from underseal.foundation.kernel import installed_kernel
-from underseal.foundation.server import Server
+from underseal.foundation.repeatables import CREATE_SCHEMA
 from underseal.testing import OWNER, TestDatabase, unique_name
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ HAS_CONTROL_PATH = 180000
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from this checkout and unpacked."""
     directory = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory]
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (wheel,) = directory.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -83,66 +83,58 @@ def mine(database: TestDatabase, owner: str) -> dict[str, str]:
     return {name: text.replace(role, OWNER) for name, text in catalog(database.conninfo).items()}
 
 
-@pytest.fixture
-def extension_role(postgres: Server, empty_database: TestDatabase) -> Iterator[str]:
-    """Connection string of a role without superuser, on a server that finds the extension's files.
+@contextmanager
+def offered(database: TestDatabase) -> Iterator[bool]:
+    """Let the server find the extension's files; whether it does.
 
-    Postgres 18 can be pointed at them; an older server is only given them if its directory can be written.
+    Postgres 18 can be pointed at a directory. An older server is given them if its own directory can be written.
     """
-    admin = empty_database.connect()
-    role = empty_database.create_role("owner")
-    admin.execute(f'grant create on database "{empty_database.name}" to "{role}"'.encode())
-    if admin.info.server_version >= HAS_CONTROL_PATH:
-        directory = Path(tempfile.mkdtemp(prefix="underseal-extension-"))
-        directory.chmod(0o755)
-        (directory / "extension").mkdir(mode=0o755)
-        files = write_extension(directory / "extension")
-        admin.execute(
-            sql.SQL("alter database {} set extension_control_path = {}").format(
-                sql.Identifier(empty_database.name), sql.Literal(f"{directory}:$system")
+    admin = database.connect()
+    row = admin.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()
+    assert row is not None
+    own = Path(row["setting"]) / "extension"
+    with TemporaryDirectory(prefix="underseal-extension-") as name:
+        if admin.info.server_version >= HAS_CONTROL_PATH:
+            Path(name).chmod(0o755)
+            own = Path(name) / "extension"
+            own.mkdir(mode=0o755)
+            admin.execute(
+                sql.SQL("alter database {} set extension_control_path = {}").format(
+                    sql.Identifier(database.name), sql.Literal(f"{name}:$system")
+                )
             )
-        )
-    else:
-        row = admin.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()
-        assert row is not None
-        directory = None
-        files = write_extension(Path(row["setting"]) / "extension")
-    for path in files:
-        path.chmod(0o644)
-    yield empty_database.conninfo_as(role)
-    for path in files:
-        path.unlink()
-    if directory is not None:
-        shutil.rmtree(directory)
+        if not os.access(own, os.W_OK):
+            yield False
+            return
+        files = write_extension(own)
+        for path in files:
+            path.chmod(0o644)
+        yield True
+        for path in files:
+            path.unlink()
 
 
-def test_the_extension_is_the_same_schema_and_its_data_is_dumped(
-    extension_role: str, empty_database: TestDatabase, database: TestDatabase
+def test_the_extension_is_the_same_schema_whose_data_is_dumped_and_that_migrations_leave_alone(
+    database: TestDatabase, empty_database: TestDatabase, owner: str
 ) -> None:
-    with psycopg.connect(extension_role) as connection:
-        connection.execute("create extension underseal")
-    assert mine(empty_database, extension_role) == catalog(database.conninfo)
-    with psycopg.connect(extension_role) as connection:
-        version = connection.execute(
-            "select extversion from pg_extension where extname = 'underseal'"
-        ).fetchone()
-        undumped = connection.execute(
-            "select c.relname from pg_class c, pg_extension e where c.relnamespace = 'underseal'::regnamespace"
-            " and e.extname = 'underseal' and c.relkind = 'r' and c.oid <> all (e.extconfig)"
-        ).fetchall()
-    assert version == (__version__,)
-    assert undumped == [("alembic_version",)]
-
-
-def test_migrations_do_not_touch_a_schema_that_an_extension_owns(
-    extension_role: str, empty_database: TestDatabase
-) -> None:
-    with psycopg.connect(extension_role) as connection:
-        connection.execute("create extension underseal")
-    before = catalog(empty_database.conninfo)
-    with pytest.raises(RuntimeError, match="ALTER EXTENSION underseal UPDATE"):
-        migrate(extension_role)
-    assert catalog(empty_database.conninfo) == before
+    with offered(empty_database) as found, psycopg.connect(owner, autocommit=True) as connection:
+        if not found:
+            connection.execute(CREATE_SCHEMA.encode())
+            connection.execute(extension_script(dumped=False).partition("\n")[2].encode())
+        else:
+            connection.execute("create extension underseal")
+            version = connection.execute(
+                "select extversion from pg_extension where extname = 'underseal'"
+            ).fetchone()
+            undumped = connection.execute(
+                "select c.relname from pg_class c, pg_extension e where c.relnamespace = 'underseal'::regnamespace"
+                " and e.extname = 'underseal' and c.relkind = 'r' and c.oid <> all (e.extconfig)"
+            ).fetchall()
+            assert version == (__version__,)
+            assert undumped == [("alembic_version",)]
+            with pytest.raises(RuntimeError, match="ALTER EXTENSION underseal UPDATE"):
+                migrate(owner)
+    assert mine(empty_database, owner) == catalog(database.conninfo)
 
 
 def test_the_extension_script_is_refused_outside_of_create_extension() -> None:

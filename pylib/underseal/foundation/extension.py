@@ -51,10 +51,11 @@ $$;
 """
 
 
-def extension_script(*, kernel: Kernel | None = None) -> str:
+def extension_script(*, dumped: bool = True, kernel: Kernel | None = None) -> str:
     """The body of `underseal--VERSION.sql`.
 
     Parameters:
+        dumped: end with what only `create extension` may say: that pg_dump is to write the tables' data.
         kernel: whose files; this package's by default.
     """
     kernel = kernel or installed_kernel()
@@ -72,7 +73,7 @@ def extension_script(*, kernel: Kernel | None = None) -> str:
             *files_script(kernel),
             GRANT,
             store_bundle(kernel, head),
-            _DUMP,
+            _DUMP if dumped else "",
         ]
     )
 
