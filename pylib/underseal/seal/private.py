@@ -110,7 +110,7 @@ class PrivateDirectory:
             fd, flaw = None, _cannot_open(self._path / name, error)
         if fd is None:
             raise self._refuse(flaw)
-        with os.fdopen(fd, "rb") as file:
+        try:
             found = os.fstat(fd)
             wrong = _looseness(self._path / name, found, FILE_MODE)
             if not wrong and not stat.S_ISREG(found.st_mode):
@@ -119,7 +119,9 @@ class PrivateDirectory:
                 wrong = f"{self._path / name} has {found.st_size} bytes; expected at most {_MAX_BYTES}"
             if wrong:
                 raise self._refuse(wrong)
-            return file.read(_MAX_BYTES)
+            return os.read(fd, _MAX_BYTES)
+        finally:
+            os.close(fd)
 
     def publish(self, name: str, content: bytes) -> bool:
         """Let ``name`` appear with all of ``content`` and on disk, or not at all.
