@@ -36,10 +36,10 @@ declare
   probe underseal.held_operation;
 begin
   if (old.operation_id, old.type, old.type_version, old.mode, old.requester, old.auth_kind, old.token_id, old.params_hash,
-      old.policy_digest, old.votes_required, old.state_key, old.requested_at, old.expires_at, old.request_audit_id)
+      old.policy_digest, old.votes_required, old.run_within, old.state_key, old.requested_at, old.expires_at, old.request_audit_id)
     is distinct from
     (new.operation_id, new.type, new.type_version, new.mode, new.requester, new.auth_kind, new.token_id, new.params_hash,
-      new.policy_digest, new.votes_required, new.state_key, new.requested_at, new.expires_at, new.request_audit_id) then
+      new.policy_digest, new.votes_required, new.run_within, new.state_key, new.requested_at, new.expires_at, new.request_audit_id) then
     raise exception using errcode = 'US003',
       message = format('underseal.held_operation expected the identity of %s to stay as it is, found a change', old.operation_id),
       hint = 'What was requested never changes. Cancel it and request again.';

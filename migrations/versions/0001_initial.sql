@@ -175,6 +175,7 @@ create table underseal.held_operation (
   params_hash bytea not null,
   policy_digest bytea not null,
   votes_required integer not null,
+  run_within interval not null,
   state_key text not null,
   requested_at timestamptz not null,
   expires_at timestamptz not null,
@@ -205,6 +206,9 @@ create table underseal.held_operation (
   constraint held_operation_state_known check (state in ('HELD', 'APPROVED', 'EXECUTING',
     'REJECTED', 'CANCELLED', 'EXPIRED', 'SUCCEEDED', 'FAILED', 'REFUSED', 'OUTCOME_UNKNOWN')),
   constraint held_operation_hash_length check (octet_length(params_hash) = 32 and octet_length(policy_digest) = 32),
+  constraint held_operation_sizes check (octet_length(effect) <= 65536 and octet_length(redacted) <= 65536
+    and octet_length(state_key) <= 1024 and octet_length(result::text) <= 65536
+    and octet_length(outcome_reason) <= 1024 and octet_length(outcome_detail) <= 8192),
   constraint held_operation_ended check ((ended_at is not null) = (state in
     ('REJECTED', 'CANCELLED', 'EXPIRED', 'SUCCEEDED', 'FAILED', 'REFUSED', 'OUTCOME_UNKNOWN'))),
   constraint held_operation_payload_while_open check ((sealed_payload is null) = (ended_at is not null)),
@@ -234,6 +238,7 @@ comment on column underseal.held_operation.token_id is 'Token the request was bo
 comment on column underseal.held_operation.params_hash is 'SHA-256 over type, version, canonical parameters and, where the type is salted, a salt that is in the seal alone.';
 comment on column underseal.held_operation.policy_digest is 'Digest of the policy in force at the request.';
 comment on column underseal.held_operation.votes_required is 'Approvals the policy demanded at the request.';
+comment on column underseal.held_operation.run_within is 'How long after its approval it may run, as the policy said at the request.';
 comment on column underseal.held_operation.state_key is 'What the estimate said the state of the world was; it must be the same at the run.';
 comment on column underseal.held_operation.requested_at is 'Database instant of the request.';
 comment on column underseal.held_operation.expires_at is 'From this instant on nobody can vote.';
@@ -292,6 +297,7 @@ create table underseal.held_vote (
   constraint held_vote_pkey primary key (operation_id, approver),
   constraint held_vote_decision_known check (decision in ('approve', 'reject')),
   constraint held_vote_decision_key_named check (decision_key_id = sealed_decision ->> 'kid'),
+  constraint held_vote_reason_size check (octet_length(reason) <= 8192),
   constraint held_vote_rejection_says_why check (decision = 'approve' or length(trim(reason)) > 0)
 );
 comment on table underseal.held_vote is 'One row a vote; one vote an approver.';

@@ -51,6 +51,8 @@ begin
       and o.state = 'APPROVED'
       and o.mode = _claim.mode
       and o.run_deadline > moment
+      and o.approved_at + (
+        select t.run_within from underseal.operation_type t where t.type = o.type and t.version = o.type_version) > moment
       and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
     returning o.* into op;
     continue when not found;
@@ -96,12 +98,13 @@ as $$
     'Expected an operation that this worker can serve, found that it lacks the provider or a key.')
   from (values (1)) as one (row)
   left join underseal.held_operation o on o.operation_id = _claim_conflict.operation_id
+  left join underseal.operation_type t on t.type = o.type and t.version = o.type_version
   left join lateral (values
     (o.operation_id is null, 'not-found',
       format('Expected operation %s, found none. Check the id.', _claim_conflict.operation_id)),
     (o.state <> 'APPROVED', 'not-approved',
       format('Expected an approved operation that nobody runs, found it %s.', o.state)),
-    (o.run_deadline <= underseal.clock(), 'expired',
+    (o.run_deadline <= underseal.clock() or o.approved_at + t.run_within <= underseal.clock(), 'expired',
       'Expected an operation before its run deadline, found it past. The requester may request again.'),
     (underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids), 'other-mode',
       format('Expected an operation of the other mode, found %s: BY_REQUESTER runs only when its requester asks again.', o.mode))

@@ -85,9 +85,14 @@ begin
   select t.* into kind from underseal.operation_type t
   where t.type = request_operation.type and t.version = request_operation.version;
   select r.outcome, r.reason, r.message into said from underseal._type_refusal(kind, type, version) r;
-  if said.outcome is null and kind.policy_digest <> request_operation.policy_digest then
+  if said.outcome is null and kind.policy_digest is distinct from request_operation.policy_digest then
     said := row('conflict'::text, 'policy-changed'::text,
       format('Expected the policy in force for %s, found another: it changed while the request was made. Begin the request again.', type));
+  end if;
+  if said.outcome is null and greatest(octet_length(redacted), octet_length(effect), 64 * octet_length(state_key)) > 65536 then
+    said := row('refused'::text, 'too-large'::text,
+      format('Expected a redacted copy and an effect of at most 65536 bytes and a state key of at most 1024, found %s, %s and %s. Show approvers less.',
+        octet_length(redacted), octet_length(effect), octet_length(state_key)));
   end if;
   if said.outcome is null then
     leak := underseal._redaction_leak(kind.parameters, request_operation.redacted::jsonb);
@@ -124,12 +129,12 @@ begin
     moment := underseal.clock();
     insert into underseal.held_operation as o (
       operation_id, type, type_version, mode, requester, auth_kind, token_id, params_hash, policy_digest,
-      votes_required, state_key, requested_at, expires_at, request_audit_id, effect, redacted, row_version,
+      votes_required, run_within, state_key, requested_at, expires_at, request_audit_id, effect, redacted, row_version,
       state, changed_by, changed_at, fingerprint, fingerprint_key_id, sealed_payload, payload_key_id)
     values (
       request_operation.operation_id, kind.type, kind.version, kind.mode, me, request_operation.auth_kind,
       request_operation.token_id, request_operation.params_hash, kind.policy_digest,
-      kind.votes_required, request_operation.state_key, moment, moment + kind.hold_for, gen_random_uuid(),
+      kind.votes_required, kind.run_within, request_operation.state_key, moment, moment + kind.hold_for, gen_random_uuid(),
       request_operation.effect, request_operation.redacted, 1,
       'HELD', me, moment, request_operation.fingerprint, request_operation.fingerprint_key_id,
       request_operation.sealed_payload, request_operation.sealed_payload ->> 'kid')
@@ -158,4 +163,4 @@ begin
 end
 $$;
 comment on function underseal.request_operation(uuid, text, integer, bytea, text, text, text, bytea, text, text, text, jsonb, bytea, text, bytea[]) is
-  'Holds a sealed request. params_hash covers the canonical parameters; redacted and effect are canonical JSON an approver may see; sealed_payload is the envelope of format held-payload-v1; older_fingerprints are the request''s fingerprints under the other live keys. No plaintext parameter is ever an argument. Outcomes: held; duplicate (held_id is the live row, live_payload its seal, to be confirmed byte for byte); conflict (policy-changed, id-taken, fingerprint-taken); refused (unknown-type, version-changed, provider-disarmed, redaction-leak); denied.';
+  'Holds a sealed request. params_hash covers the canonical parameters; redacted and effect are canonical JSON an approver may see; sealed_payload is the envelope of format held-payload-v1; older_fingerprints are the request''s fingerprints under the other live keys. No plaintext parameter is ever an argument. Outcomes: held; duplicate (held_id is the live row, live_payload its seal, to be confirmed byte for byte); conflict (policy-changed, id-taken, fingerprint-taken); refused (unknown-type, version-changed, provider-disarmed, too-large, redaction-leak); denied.';

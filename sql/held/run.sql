@@ -158,7 +158,7 @@ declare
   moment timestamptz;
 begin
   perform underseal._require_read_committed();
-  if ended_as not in ('SUCCEEDED', 'FAILED', 'REFUSED', 'OUTCOME_UNKNOWN') then
+  if ended_as is null or ended_as not in ('SUCCEEDED', 'FAILED', 'REFUSED', 'OUTCOME_UNKNOWN') then
     raise exception using errcode = 'US001',
       message = format('underseal.finish_run expected SUCCEEDED, FAILED, REFUSED or OUTCOME_UNKNOWN, found %L', ended_as);
   end if;

@@ -43,6 +43,7 @@ begin
   end if;
 
   select t.* into kind from underseal.operation_type t where t.type = op.type and t.version = op.type_version;
+  -- A policy that became stricter since the request holds here too, one that became laxer does not.
   needed := greatest(op.votes_required, kind.votes_required);
   select count(*)::integer + 1 into counted
   from underseal.held_vote v
@@ -59,7 +60,7 @@ begin
     changed_by = me,
     changed_at = moment,
     approved_at = case next_state when 'APPROVED' then moment end,
-    run_deadline = case next_state when 'APPROVED' then moment + kind.run_within end,
+    run_deadline = case next_state when 'APPROVED' then moment + o.run_within end,
     ended_at = case next_state when 'REJECTED' then moment end,
     outcome_reason = case next_state when 'REJECTED' then 'rejected' end,
     outcome_detail = case next_state when 'REJECTED' then note end,
@@ -71,6 +72,7 @@ begin
     and o.requester <> me
     and o.state = 'HELD'
     and o.expires_at > moment
+    and o.requested_at + kind.hold_for > moment
     and o.params_hash = vote.params_hash
     and o.row_version = vote.row_version
     and not exists (
@@ -109,12 +111,13 @@ set search_path = pg_catalog, pg_temp
 as $$
   select c.reason, c.message
   from underseal.held_operation o
+  join underseal.operation_type t on t.type = o.type and t.version = o.type_version
   cross join lateral (values
     (o.requester = me, 'self-approval',
       'Expected somebody else to decide, found the requester. Ask another approver.'),
     (o.state <> 'HELD', 'already-decided',
       format('Expected an operation that waits for votes, found it %s.', o.state)),
-    (o.expires_at <= moment, 'expired',
+    (o.expires_at <= moment or o.requested_at + t.hold_for <= moment, 'expired',
       'Expected an operation that waits for votes, found it expired. The requester may request again.'),
     (exists (select from underseal.held_vote v where v.operation_id = o.operation_id and v.approver = me), 'already-voted',
       'Expected an approver who has not voted, found your vote. Another approver is needed.'),
