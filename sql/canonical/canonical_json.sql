@@ -17,8 +17,6 @@ create or replace function underseal._canonical_text(string text, path text) ret
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  unassigned text;
 begin
   if octet_length(string) = length(string) then
     return string;
@@ -30,11 +28,9 @@ begin
     perform underseal._refuse_canonical('lone-surrogate', path,
       'a surrogate without its partner is no character; send whole characters');
   end if;
-  unassigned := underseal._first_unassigned(string);
-  if unassigned is not null then
+  if underseal._has_unassigned(string) then
     perform underseal._refuse_canonical('unassigned', path,
-      format('expected text of Unicode 14.0, found U+%s, which that version does not assign',
-        lpad(upper(to_hex(ascii(unassigned))), 4, '0')));
+      'expected text of Unicode 14.0, found a character that it does not assign; send the string without it');
   end if;
   return normalize(string, NFC);
 end
@@ -167,7 +163,7 @@ begin
     when 'array' then
       return underseal._canonical_array(node, path);
     else
-      return node #>> '{}';
+      return node::text;
   end case;
 end
 $$;

@@ -1,10 +1,10 @@
-create or replace function underseal._first_unassigned(string text) returns text
+create or replace function underseal._has_unassigned(string text) returns boolean
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
   -- General category Cn of the Unicode Character Database 14.0.0, noncharacters included. Later versions may decompose
   -- or compose what these will stand for, and then two servers would not agree on NFC.
-  select substring(string collate "C" from
+  select string collate "C" ~ (
     E'['
     '\u0378-\u0379\u0380-\u0383\u038B\u038D\u03A2\u0530\u0557-\u0558\u058B-\u058C\u0590\u05C8-\u05CF\u05EB-\u05EE'
     '\u05F5-\u05FF\u070E\u074B-\u074C\u07B2-\u07BF\u07FB-\u07FC\u082E-\u082F\u083F\u085C-\u085D\u085F\u086B-\u086F'
@@ -102,5 +102,5 @@ as $$
   )
 $$;
 
-comment on function underseal._first_unassigned(text) is
-  'The first character of `string` that Unicode 14.0 does not assign, or null: only assigned text has the same NFC everywhere (H1.4).';
+comment on function underseal._has_unassigned(text) is
+  'Whether `string` has a character that Unicode 14.0 does not assign: only assigned text has the same NFC everywhere (H1.4).';

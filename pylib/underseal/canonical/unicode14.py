@@ -88,16 +88,13 @@ def _character_class() -> str:
 _UNASSIGNED = re.compile(f"[{_character_class()}]")
 
 
-def first_unassigned(string: str) -> str | None:
-    """Find a character that Unicode 14.0 does not assign.
+def has_unassigned(string: str) -> bool:
+    """Tell whether text has a character that Unicode 14.0 does not assign.
 
     Parameters:
         string: any text; surrogates count as assigned, they are judged elsewhere.
 
     Returns:
-        The first such character, or None.
+        Whether it has.
     """
-    if string.isascii():
-        return None
-    found = _UNASSIGNED.search(string)
-    return found.group() if found else None
+    return not string.isascii() and _UNASSIGNED.search(string) is not None

@@ -9,7 +9,7 @@ import unicodedata
 from underseal.canonical.limits import MAX_BYTES, MAX_INTEGER
 from underseal.canonical.refusal import member_path, refusal
 from underseal.canonical.tree import Members, Number, Tree
-from underseal.canonical.unicode14 import first_unassigned
+from underseal.canonical.unicode14 import has_unassigned
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_DIGITS = len(str(MAX_INTEGER))
@@ -24,12 +24,11 @@ def _string(string: str, path: str) -> str:
         raise refusal(
             "lone-surrogate", path, "a surrogate without its partner is no character; send whole characters"
         )
-    unassigned = first_unassigned(string)
-    if unassigned is not None:
+    if has_unassigned(string):
         raise refusal(
             "unassigned",
             path,
-            f"expected text of Unicode 14.0, found U+{ord(unassigned):04X}, which that version does not assign",
+            "expected text of Unicode 14.0, found a character that it does not assign; send the string without it",
         )
     return unicodedata.normalize("NFC", string)
 
