@@ -6,6 +6,21 @@ from collections.abc import Iterable
 
 import psycopg
 
+
+def _privileges(acl: str, kind: str, owner: str) -> str:
+    # no list of privileges means the default one
+    return (
+        "(select string_agg(x::text, ' ' order by x::text)"
+        f" from unnest(coalesce({acl}, acldefault({kind}, {owner}))) x)"
+    )
+
+
+_OF_RELATION = _privileges(
+    "c.relacl", "case when c.relkind = 'S' then 's' else 'r' end::\"char\"", "c.relowner"
+)
+_OF_ROUTINE = _privileges("p.proacl", "'f'", "p.proowner")
+_OF_SCHEMA = _privileges("n.nspacl", "'n'", "n.nspowner")
+
 # Each query gives (what it is, what it is like). What differs by chance (oids, order of creation) is left out.
 _QUERIES: Iterable[str] = (
     """
@@ -18,9 +33,9 @@ _QUERIES: Iterable[str] = (
      where c.relnamespace = 'underseal'::regnamespace and a.attnum > 0 and not a.attisdropped
        and c.relkind in ('r', 'v', 'p', 'S')
     """,
-    """
+    f"""
     select format('relation %s', c.oid::regclass),
-           concat_ws(' ', c.relkind, c.relowner::regrole, c.reloptions, c.relacl, c.relpersistence,
+           concat_ws(' ', c.relkind, c.relowner::regrole, c.reloptions, {_OF_RELATION}, c.relpersistence,
                      obj_description(c.oid, 'pg_class'), case when c.relkind = 'v' then pg_get_viewdef(c.oid) end)
       from pg_class c where c.relnamespace = 'underseal'::regnamespace and c.relkind in ('r', 'v', 'p', 'S')
     """,
@@ -32,9 +47,10 @@ _QUERIES: Iterable[str] = (
     select format('index %s', i.indexrelid::regclass), pg_get_indexdef(i.indexrelid)
       from pg_index i join pg_class c on c.oid = i.indrelid where c.relnamespace = 'underseal'::regnamespace
     """,
-    """
+    f"""
     select format('routine %s', p.oid::regprocedure),
-           concat_ws(' ', p.proowner::regrole, p.proacl, obj_description(p.oid, 'pg_proc'), pg_get_functiondef(p.oid))
+           concat_ws(' ', p.proowner::regrole, {_OF_ROUTINE}, obj_description(p.oid, 'pg_proc'),
+                     pg_get_functiondef(p.oid))
       from pg_proc p where p.pronamespace = 'underseal'::regnamespace
     """,
     """
@@ -47,8 +63,8 @@ _QUERIES: Iterable[str] = (
     select format('type %s', t.oid::regtype), concat_ws(' ', t.typtype, obj_description(t.oid, 'pg_type'))
       from pg_type t where t.typnamespace = 'underseal'::regnamespace and t.typtype in ('d', 'e', 'c')
     """,
-    """
-    select 'schema', concat_ws(' ', n.nspowner::regrole, n.nspacl, obj_description(n.oid, 'pg_namespace'))
+    f"""
+    select 'schema', concat_ws(' ', n.nspowner::regrole, {_OF_SCHEMA}, obj_description(n.oid, 'pg_namespace'))
       from pg_namespace n where n.nspname = 'underseal'
     """,
 )
