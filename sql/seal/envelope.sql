@@ -10,7 +10,7 @@ language sql immutable parallel safe
 return coalesce(
   pg_catalog.jsonb_typeof(value) = 'object'
   and pg_catalog.jsonb_typeof(value -> 'v') = 'number' and value ->> 'v' = '1'
-  and value -> 'fmt' = pg_catalog.to_jsonb(fmt)
+  and pg_catalog.jsonb_typeof(value -> 'fmt') = 'string' and value ->> 'fmt' = fmt
   and pg_catalog.jsonb_typeof(value -> 'kid') = 'string' and value ->> 'kid' ~ '^[!-~]{1,128}$'
   and pg_catalog.jsonb_typeof(value -> 'org') = 'string' and value ->> 'org' <> ''
   and pg_catalog.jsonb_typeof(value -> 'iv') = 'string' and value ->> 'iv' ~ '^[A-Za-z0-9_-]{16}$'

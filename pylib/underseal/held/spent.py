@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 from uuid import UUID
@@ -90,12 +90,12 @@ class FileSpentRegister:
         """
         if grace < timedelta(0):
             raise ValueError("grace must be zero or more")
-        now = datetime.now(UTC)
+        over = time.time() - grace.total_seconds()
         removed = 0
         with PrivateDirectory.open(self._path, SpentRegisterError, create=True) as directory:
             for name in directory.names():
                 until = (directory.read(name) or b"").strip()
-                if until.isdigit() and datetime.fromtimestamp(int(until), UTC) + grace < now:
+                if until.isdigit() and int(until) < over:
                     directory.remove(name)
                     removed += 1
             directory.sync()
