@@ -223,3 +223,49 @@ class ReplayRefused(UndersealError):
         """
         super().__init__(message)
         self.reason = reason
+
+
+class OutcomeUnknown(UndersealError):
+    """A gated BY_REQUESTER call ran, and its end could not be recorded in time: nobody knows how far it got (H8).
+
+    Attributes:
+        reason: `lease-lost`, or why else the run was not the caller's any more.
+    """
+
+    code = "outcome-unknown"
+
+    def __init__(self, reason: str, message: str) -> None:
+        """Name the cause.
+
+        Parameters:
+            reason: one hyphenated word.
+            message: a whole sentence.
+        """
+        super().__init__(message)
+        self.reason = reason
+
+
+class AccessDenied(UndersealError):
+    """The database login may not act for the principal named, or has not the access the call needs (clause E13).
+
+    Attributes:
+        reason: `no-principal`.
+    """
+
+    code = "access-denied"
+
+    def __init__(self, reason: str, message: str) -> None:
+        """Name the cause.
+
+        Parameters:
+            reason: one hyphenated word.
+            message: the database's own sentence.
+        """
+        super().__init__(message)
+        self.reason = reason
+
+
+class UnknownConsumer(UndersealError):
+    """No consumer of the outbox is registered under this name; register it first."""
+
+    code = "unknown-consumer"

@@ -1,0 +1,1 @@
+"""Held operations: requests that wait for somebody else's approval, and then run once, as the requester."""

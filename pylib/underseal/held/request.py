@@ -1,0 +1,159 @@
+"""A request: canonical, hashed, redacted, estimated, sealed, held (DESIGN 4; clauses H1, H2.1, H2.8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from underseal.canonical import params_hash
+from underseal.errors import RequestRefused, SealError
+from underseal.foundation.steps import Row, Steps
+from underseal.held import kernel
+from underseal.held.core import Core
+from underseal.held.kinds import Kind
+from underseal.held.model import Held, Principal, effect_text
+from underseal.held.payload import Payload
+from underseal.held.refusal import Refusal
+from underseal.seal import fingerprint
+from underseal.seal.entropy import random_bytes
+
+STALE = timedelta(seconds=30)
+"""A seal whose instant is further than this from what the kernel then wrote is not kept."""
+
+_TRIES = 5
+_SALT_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A request as far as it can be made before the database is asked anything about it."""
+
+    canonical: str = field(repr=False)
+    redacted: str
+    effect: str
+    state_key: str
+
+
+def request_steps(core: Core, kind: Kind, principal: Principal, params: Any) -> Steps[Held]:
+    """Hold a request, or find that it is open already.
+
+    A seal that got stale on its way is cancelled and made again; so is one for a policy that
+    changed meanwhile.
+
+    Parameters:
+        core: the client's state.
+        kind: what is asked for.
+        principal: who asks.
+        params: the parameters, validated here.
+
+    Errors:
+        ParametersRefused, CanonicalError: the parameters.
+        RequestRefused: the database holds no such request now.
+        SealError: a key is missing.
+    """
+    canonical = kind.canonical(params)
+    arguments = kind.arguments(canonical)
+    redacted = kind.redacted(canonical)
+    try:
+        effect = yield from kind.as_requester(principal, lambda: kind.estimate(principal, arguments))
+    except Refusal as refusal:
+        raise RequestRefused(refusal.reason, refusal.detail) from None
+    prepared = _Prepared(canonical, redacted, effect_text(effect.effect), effect.state_key)
+    row: Row = {}
+    for _ in range(_TRIES):
+        row = yield from _attempt(core, kind, principal, prepared)
+        if row["outcome"] == "duplicate":
+            _confirm(core, kind, principal, canonical, row)
+        if row["outcome"] in ("held", "duplicate"):
+            return Held(
+                row["held_id"], row["state"], row["outcome"] == "duplicate", bytes(row["held_hash"]),
+                row["requested_at"], row["expires_at"], row["message"],
+            )  # fmt: skip
+        if row["outcome"] != "conflict":
+            break
+    raise RequestRefused(row["reason"], row["message"])
+
+
+def _attempt(core: Core, kind: Kind, principal: Principal, prepared: _Prepared) -> Steps[Row]:
+    begun = yield from kernel.begin_request(kind.type, kind.version, principal.id)
+    if begun["outcome"] != "ready":
+        return begun
+    requester = begun["effective_principal"]
+    salt = random_bytes(_SALT_BYTES) if begun["salted"] or kind.salted else None
+    digest = params_hash(kind.type, kind.version, prepared.canonical, salt)
+    payload = Payload(
+        operation_id=_new_id(),
+        type=kind.type,
+        version=kind.version,
+        mode=begun["mode"],
+        canonical=prepared.canonical,
+        params_hash=digest.hex(),
+        salt=salt,
+        requester=requester,
+        auth_kind=principal.auth_kind,
+        token_id=principal.token_id,
+        policy=begun["policy"],
+        policy_digest=begun["policy_digest"].hex(),
+        state_key=prepared.state_key,
+        sealed_at=begun["now"],
+        hold_for=begun["hold_for"],
+        run_within=begun["run_within"],
+    )
+    prints = [
+        (key.id, fingerprint(key, requester, kind.type, kind.version, prepared.canonical))
+        for key in core.keys.live("fingerprint")
+    ]
+    if not prints:
+        raise SealError("key-unavailable", "a request needs a fingerprint key, and this ring has none")
+    row = yield from kernel.request_operation(
+        {
+            "operation_id": payload.operation_id,
+            "type": kind.type,
+            "version": kind.version,
+            "params_hash": digest,
+            "principal": requester,
+            "auth_kind": principal.auth_kind,
+            "token_id": principal.token_id,
+            "policy_digest": begun["policy_digest"],
+            "state_key": prepared.state_key,
+            "effect": prepared.effect,
+            "redacted": prepared.redacted,
+            "sealed_payload": payload.sealed(core.keys),
+            "fingerprint": prints[0][1],
+            "fingerprint_key_id": prints[0][0],
+            "older_fingerprints": [digest for _, digest in prints[1:]],
+        }
+    )
+    if row["outcome"] == "held" and abs(row["requested_at"] - payload.sealed_at) > STALE:
+        yield from kernel.cancel_operation(payload.operation_id, requester, "the seal was stale; sealed again", False)
+        return {**row, "outcome": "conflict", "reason": "stale-seal", "message": _STALE_MESSAGE}
+    return row
+
+
+_STALE_MESSAGE = (
+    f"Expected the request to reach the database within {STALE.seconds} seconds of being sealed, and it did not, "
+    f"{_TRIES} times. See what delays this client."
+)
+
+
+def _confirm(core: Core, kind: Kind, principal: Principal, canonical: str, row: Row) -> None:
+    """A fingerprint only finds; what is in the seal decides, byte for byte (clause H1.7)."""
+    try:
+        live = Payload.opened(row["live_payload"], core.keys, row["held_id"])
+        same = (live.requester, live.type, live.version, live.canonical) == (
+            principal.id, kind.type, kind.version, canonical,
+        )  # fmt: skip
+    except SealError:
+        same = False
+    if not same:
+        raise RequestRefused(
+            "duplicate-unconfirmed",
+            f"operation {row['held_id']} has the fingerprint of this request, and its seal does not say the same; "
+            "an operator should look at it with underseal doctor, and cancel it",
+        )
+
+
+def _new_id() -> UUID:
+    return UUID(bytes=random_bytes(16), version=4)
