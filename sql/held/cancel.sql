@@ -6,7 +6,8 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  me text := underseal._effective_principal(case when as_operator then '{operator}' else '{client}' end::text[], principal);
+  operates boolean := coalesce(as_operator, false);
+  me text := underseal._effective_principal(case when operates then '{operator}' else '{client}' end::text[], principal);
   op underseal.held_operation;
   approved boolean;
   said underseal.outcome;
@@ -17,10 +18,10 @@ begin
     select d.outcome, d.reason, d.message into said from underseal._denied() d;
   else
     select o.* into op from underseal.held_operation o where o.operation_id = cancel_operation.operation_id;
-    if not found or not (as_operator or op.requester = me
+    if not found or not (operates or op.requester = me
       or underseal._is_eligible(op.type, op.type_version, me, op.operation_id)) then
       select n.outcome, n.reason, n.message into said from underseal._not_found(operation_id) n;
-    elsif not (as_operator or op.requester = me) then
+    elsif not (operates or op.requester = me) then
       said := row('conflict'::text, 'not-yours'::text,
         'Expected the requester or an operator to cancel, found an approver. Reject it instead.'::text);
     end if;
@@ -35,7 +36,7 @@ begin
   moment := underseal.clock();
   update underseal.held_operation o
   set state = 'CANCELLED', changed_by = me, changed_at = moment, ended_at = moment,
-    outcome_reason = case when as_operator then 'cancelled-by-operator' else 'cancelled-by-requester' end,
+    outcome_reason = case when operates then 'cancelled-by-operator' else 'cancelled-by-requester' end,
     outcome_detail = note,
     sealed_payload = null, payload_key_id = null, fingerprint = null, fingerprint_key_id = null
   where o.operation_id = cancel_operation.operation_id

@@ -42,6 +42,11 @@ begin
   if not policy ?& '{hold_for,run_within}' then
     return 'expected hold_for and run_within, in seconds';
   end if;
+  foreach whole in array '{hold_for,run_within}'::text[] loop
+    if coalesce((policy ->> whole)::integer, 31536001) > 31536000 then
+      return format('expected %s to be at most 31536000 seconds, found %s', whole, policy -> whole);
+    end if;
+  end loop;
   if jsonb_typeof(policy -> 'approvers') not in ('array', 'null')
     or jsonb_path_exists(policy, 'strict $.approvers[*] ? (@.type() != "string" || @ == "")', silent => true) then
     return 'expected approvers to be an array of principals, by name';
@@ -176,7 +181,7 @@ begin
   select p.oid::regprocedure into wrong
   from unnest(array[estimate, check_run, run]) with ordinality as given (proc, place)
   join pg_catalog.pg_proc p on p.oid = given.proc
-  where p.proargtypes::oid[] <> array['jsonb'::regtype::oid, 'text'::regtype::oid]
+  where p.pronargs <> 2 or p.proargtypes[0] <> 'jsonb'::regtype or p.proargtypes[1] <> 'text'::regtype
     or p.prorettype <> case given.place when 2 then 'text'::regtype else 'jsonb'::regtype end::oid
     or p.proretset
   limit 1;
