@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.upgrade.hosts import Host, make_host
 from tests.upgrade.scratch import ScratchKernel, make_kernel
-
 from underseal.testing import TestDatabase
 
 

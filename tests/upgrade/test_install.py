@@ -8,10 +8,10 @@ import sys
 import psycopg
 import pytest
 from alembic.util import CommandError
+
 from tests.upgrade.catalog import catalog
 from tests.upgrade.hosts import Host
 from tools.freeze import FROZEN, ROOMS, frozen_text
-
 from underseal.foundation.environment import LOCK
 from underseal.foundation.extension import VERSION
 from underseal.foundation.install import current_revision, downgrade, install_script, migrate, revisions

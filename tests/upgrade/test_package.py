@@ -16,8 +16,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from psycopg import sql
-from tests.upgrade.catalog import catalog
 
+from tests.upgrade.catalog import catalog
 from underseal._version import __version__
 from underseal.cli import main
 from underseal.foundation.extension import extension_script, write_extension

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from psycopg.rows import dict_row
-from tests.upgrade.scratch import FILES, ScratchKernel
 
+from tests.upgrade.scratch import FILES, ScratchKernel
 from underseal.foundation.environment import engine_for
 from underseal.foundation.install import current_revision, downgrade, migrate, upgrade_within
 from underseal.testing import TestDatabase

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 # Durability is worth nothing for data that is thrown away; shared_buffers stays small because creating and dropping
 # databases walks through all of it.
-THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 
 
 @dataclass(frozen=True)
