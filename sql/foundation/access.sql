@@ -12,7 +12,7 @@ as $$
     ('{worker}', '{claim_runs,claim_resubmission,renew_run,record_progress,issue_ticket,consume_ticket,finish_run,sweep_operations,report_unserved,role_of}'),
     ('{worker,operator}', '{register_consumer,read_outbox,ack_outbox,list_rewrap,rewrap_operation,rewrap_vote,list_key_ids}'),
     ('{operator}', '{set_armed,cancel_operation,purge_operations,drop_consumer,clear_report}'),
-    ('{operator,reader}', '{pending_operations,operation_timeline,operation_health,operator_reports,audit_entries,access_grants}')
+    ('{operator,reader}', '{pending_operations,operation_timeline,operation_health,operator_reports,audit_entries,access_grants,examine_schema}')
   ) as g (accesses, verbs)
   cross join unnest(g.accesses) as a (access)
   cross join unnest(g.verbs) as v (verb)
