@@ -18,9 +18,13 @@ declare
   moment timestamptz;
 begin
   perform underseal._require_read_committed();
+  if decision is null or decision not in ('approve', 'reject') then
+    raise exception using errcode = 'US001',
+      message = format('underseal.vote expected approve or reject, found %L', decision);
+  end if;
   -- Who may ask is judged without a lock first: a denied call must hold nothing (H4.7).
   if me is null then
-    select d.outcome, d.reason, d.message into said from underseal._denied() d;
+    said := underseal._denied();
   else
     select o.* into op from underseal.held_operation o where o.operation_id = vote.operation_id;
     if not found or not (op.requester = me or underseal._is_eligible(op.type, op.type_version, me, op.operation_id)) then
@@ -37,8 +41,10 @@ begin
     end if;
   end if;
   if said.outcome is not null then
-    return query select said.outcome, said.reason, said.message, null::text, null::integer, null::integer,
-      null::timestamptz, null::timestamptz, null::text;
+    outcome := said.outcome;
+    reason := said.reason;
+    message := said.message;
+    return next;
     return;
   end if;
 
@@ -90,19 +96,24 @@ begin
     sealed_decision, decision_key_id)
   values (op.operation_id, me, decision, note, vote.params_hash, vote.row_version, moment,
     sealed_decision, sealed_decision ->> 'kid');
-  return query select
-    case next_state when 'HELD' then 'recorded' else lower(next_state) end, null::text,
-    case next_state
-      when 'HELD' then format('Your vote is recorded: %s of %s.', counted,
-        case decision when 'approve' then needed else kind.rejections_to_end end)
-      when 'APPROVED' then format('Approved; it must run before %s.',
-        to_char(op.run_deadline at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'))
-      else 'Rejected.' end,
-    op.state, counted, needed, moment, op.run_deadline, op.mode;
+  outcome := case next_state when 'HELD' then 'recorded' else lower(next_state) end;
+  message := case next_state
+    when 'HELD' then format('Your vote is recorded: %s of %s.', counted,
+      case decision when 'approve' then needed else kind.rejections_to_end end)
+    when 'APPROVED' then format('Approved; it must run before %s.',
+      to_char(op.run_deadline at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'))
+    else 'Rejected.' end;
+  state := op.state;
+  votes := counted;
+  votes_required := needed;
+  cast_at := moment;
+  run_deadline := op.run_deadline;
+  mode := op.mode;
+  return next;
 end
 $$;
 comment on function underseal.vote(uuid, text, text, text, bytea, bigint, jsonb) is
-  'Casts a vote. decision: approve or reject; note: why, required of a rejection; params_hash and row_version: exactly what the approver was shown; sealed_decision: the envelope of format held-decision-v1. Outcomes: recorded (more votes needed), approved, rejected; conflict (self-approval, already-decided, expired, already-voted, hash-mismatch, version-mismatch) changes nothing; refused (reason-required); not-found; denied (H4).';
+  'Casts a vote. decision: approve or reject; note: why, required of a rejection; params_hash and row_version: exactly what the approver was shown; sealed_decision: the envelope of format held-decision-v1. Outcomes: recorded (more votes needed), approved, rejected; conflict (self-approval, already-decided, expired, already-voted, hash-mismatch, version-mismatch) changes nothing; refused (reason-required); not-found; denied. Errors: US001 (H4).';
 
 create or replace function underseal._vote_conflict(
   operation_id uuid, me text, params_hash bytea, row_version bigint, moment timestamptz, out reason text, out message text)
