@@ -460,3 +460,20 @@ def test_a_plaintext_is_bytes_and_at_most_a_mebibyte(ring: MemoryKeyRing) -> Non
             lambda: seal(wrong, key, fmt=HELD_PAYLOAD, place=(OPERATION,), origin=OPERATION)  # type: ignore[arg-type]  # noqa: B023
         )
         assert error.reason == "malformed"
+
+
+def test_a_text_is_no_place(ring: MemoryKeyRing) -> None:
+    error = refusal(lambda: snapshot(ring.active("payload"), place="e1"))
+    assert error.reason == "malformed"
+
+
+@pytest.mark.parametrize("origin", ["", 7, None])
+def test_an_origin_is_text_and_not_empty(ring: MemoryKeyRing, origin: Any) -> None:
+    error = refusal(lambda: snapshot(ring.active("payload"), origin=origin))
+    assert error.reason == "malformed"
+
+
+def test_two_places_with_one_text_in_the_record_s_cipher_are_kept_apart(ring: MemoryKeyRing) -> None:
+    sealed = snapshot(ring.active("payload"), place=("e|1", "2"), cipher=PLAIN)
+    assert open_snapshot(ring, sealed, place=("e|1", "2")) == SECRET_TEXT
+    assert refusal(lambda: open_snapshot(ring, sealed, place=("e", "1|2"))).reason == "does-not-open"

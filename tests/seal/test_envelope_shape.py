@@ -178,3 +178,21 @@ def test_no_other_value_in_any_member_opens(member: str, value: object) -> None:
 @given(JSON)
 def test_no_json_value_makes_anything_but_a_seal_error(value: object) -> None:
     assert reason(value) in {"malformed", "unsupported"}
+
+
+def test_an_unknown_cipher_is_unsupported_whatever_its_members_are() -> None:
+    assert reason({"__loomEnc": "someone/aes-512", "v": 1, "parts": [1, 2]}) == "unsupported"
+
+
+def test_nothing_longer_than_it_may_be_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[str] = []
+    original = encoding.decode
+
+    def spy(text: str) -> bytes | None:
+        decoded.append(text)
+        return original(text)
+
+    monkeypatch.setattr(encoding, "decode", spy)
+    for member in ("salt", "iv", "kc", "ct"):
+        assert reason(with_member(member, "A" * 2_000_000)) == "malformed"
+    assert max(map(len, decoded)) <= 43

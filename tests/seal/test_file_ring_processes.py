@@ -21,7 +21,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 print(json.dumps([getattr(ring, act)("payload").id for act in sys.argv[2].split(",")]), flush=True)
 """
-PROCESSES = 6
+PROCESSES = 4
 
 
 def race(path: Path, acts: str) -> list[list[str]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from underseal.foundation.server import Server
 from underseal.seal import (
     COMMITTING,
     HELD_DECISION,
@@ -18,7 +23,7 @@ from underseal.seal import (
     encoding,
     seal,
 )
-from underseal.testing import TestDatabase
+from underseal.testing import TestDatabase, unique_name
 
 OPERATION = "0198c5f2-6a4e-7c1d-9b3a-5e2f8d7c6b1a"
 RING = MemoryKeyRing.with_all()
@@ -30,12 +35,30 @@ def snapshot(cipher: str) -> dict[str, Any]:
     return seal(b"{}", RING.active("payload"), fmt=SNAPSHOT, place=("e", "1"), origin="e", cipher=cipher)
 
 
-@pytest.fixture
-def is_envelope(database: TestDatabase) -> Any:
-    connection = database.connect()
+SOURCE = Path(__file__).parents[2] / "sql" / "seal" / "envelope.sql"
 
+
+@pytest.fixture(scope="module")
+def alone(postgres: Server) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+    """A database with nothing but this function: it needs nothing else, and a hundred questions need no hundred."""
+    name = unique_name("envelope")
+    with psycopg.connect(postgres.conninfo("postgres"), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        try:
+            with psycopg.connect(
+                postgres.conninfo(name), autocommit=True, row_factory=dict_row
+            ) as connection:
+                connection.execute("create schema underseal")
+                connection.execute(SOURCE.read_bytes())
+                yield connection
+        finally:
+            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def is_envelope(alone: psycopg.Connection[dict[str, Any]]) -> Any:
     def ask(value: object, fmt: str | None) -> Any:
-        row = connection.execute(
+        row = alone.execute(
             "select underseal._is_envelope(%s, %s) as answer", [None if value is None else Jsonb(value), fmt]
         ).fetchone()
         assert row is not None
@@ -167,3 +190,8 @@ def test_it_serves_in_a_check_constraint(database: TestDatabase) -> None:
     for wrong in (Jsonb(PAYLOAD), None):
         with pytest.raises(psycopg.errors.CheckViolation):
             admin.execute("insert into public.slot values (%s)", [wrong])
+
+
+@pytest.mark.parametrize("origin", ["", 7, None, ["e"]])
+def test_the_origin_of_any_format_is_text(is_envelope: Any, origin: object) -> None:
+    assert is_envelope(snapshot(COMMITTING) | {"org": origin}, SNAPSHOT) is False

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import rfc8785
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from tests.seal import seal_vectors
 
+from tests.seal import seal_vectors
 from underseal.seal import Key, MemoryKeyRing, SealError, fingerprint, open_seal
 
 FILE = seal_vectors.PATH.read_text(encoding="ascii")
