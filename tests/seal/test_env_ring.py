@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from underseal.seal import (
+    HELD_PAYLOAD,
     Destroyed,
     EnvKeyRing,
     KeyRing,
@@ -16,8 +17,11 @@ from underseal.seal import (
     SealError,
     encoding,
     environment_text,
+    fingerprint,
+    seal,
 )
 
+OPERATION = "0198c5f2-6a4e-7c1d-9b3a-5e2f8d7c6b1a"
 ID = "payload-" + "0" * 31
 SECRET = encoding.encode(bytes(range(32)))
 
@@ -34,6 +38,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch, text: str) -> KeyRingError:
     return caught.value
 
 
+@pytest.mark.clause("H2.11c")
 def test_a_container_gets_the_keys_of_its_purposes_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = MemoryKeyRing.with_all()
     ring.rotate("payload")
@@ -44,6 +49,8 @@ def test_a_container_gets_the_keys_of_its_purposes_and_no_others(monkeypatch: py
     assert given.key_ids("payload") == ring.key_ids("payload")
     assert given.active("payload") == ring.active("payload")
     assert given.active("fingerprint") == ring.active("fingerprint")
+    seal(b"{}", given.active("payload"), fmt=HELD_PAYLOAD, place=(OPERATION,), origin=OPERATION)
+    assert len(fingerprint(given.active("fingerprint"), "ann", "payout.send", 1, "{}")) == 32
     assert given.live("decision") == []
     assert given.find(ring.active("decision").id) is None
     with pytest.raises(SealError, match="holds no decision key") as caught:
