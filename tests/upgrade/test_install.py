@@ -93,7 +93,7 @@ def test_two_processes_may_migrate_at_once(host: Host, isolation: str) -> None:
         subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
     waiting = "select count(*) as n from pg_locks where locktype = 'advisory' and not granted"
-    wait_until(lambda: admin.execute(waiting).fetchall() == [{"n": 2}], timeout=30)
+    wait_until(lambda: admin.execute(waiting).fetchall() == [{"n": 2}], timeout=15)
     holder.rollback()
     assert [(m.communicate(timeout=60)[1], m.returncode) for m in migrators] == [("", 0), ("", 0)]
     assert current_revision(host.conninfo) == HEAD
@@ -131,6 +131,7 @@ def catalog_is_gone(connection: DictConnection) -> bool:
         ("create function mine(underseal.setting) returns int language sql return 1", "function mine"),
     ],
 )
+@pytest.mark.clause("T7d")
 def test_going_back_refuses_while_the_host_has_built_upon_us(host: Host, build: str, named: str) -> None:
     migrate(host.conninfo)
     with psycopg.connect(host.conninfo) as connection:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from psycopg.rows import dict_row
 
 from tests.upgrade.scratch import FILES, ScratchKernel
-from underseal.foundation.environment import engine_for
+from underseal.foundation.environment import LOCK, engine_for
 from underseal.foundation.install import current_revision, downgrade, migrate, upgrade_within
 from underseal.testing import TestDatabase
 
@@ -177,10 +177,7 @@ def test_a_writer_who_holds_a_table_makes_it_give_up_with_nothing_changed(
     empty_database: TestDatabase, owner: str, kernel: ScratchKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrate(owner, kernel=kernel)
-    monkeypatch.setattr(
-        "underseal.foundation.environment.LOCK",
-        "select pg_advisory_xact_lock(hashtextextended('underseal.migrate', 0)); set local lock_timeout = '50ms';",
-    )
+    monkeypatch.setattr("underseal.foundation.environment.LOCK", LOCK.replace("15s", "50ms"))
     kernel.write(greet=GREET_RESULT)
     writer = empty_database.connect(autocommit=False)
     writer.execute("insert into underseal.thing values (1, 'one')")

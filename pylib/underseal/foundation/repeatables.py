@@ -111,13 +111,7 @@ revoke all on schema underseal from public;
 revoke all on all tables in schema underseal from public;
 revoke all on all sequences in schema underseal from public;
 revoke all on all routines in schema underseal from public;
-do $$
-begin
-  if pg_catalog.to_regprocedure('underseal._regrant_all()') is not null then
-    perform underseal._regrant_all();
-  end if;
-end
-$$;
+select underseal._regrant_all();
 """
 
 # The tables are at an older revision, for which these files were not written. Nothing is left to call but what the
