@@ -5,6 +5,9 @@ Errors are for malformed calls, broken invariants and requests that must not be 
 No message holds a parameter, a key or the plaintext of a seal.
 """
 
+# The names say what happened; a suffix would add nothing to AccessDenied.
+# ruff: noqa: N818
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

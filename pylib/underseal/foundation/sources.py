@@ -9,7 +9,12 @@ transaction mode is fine; then switch prepared statements off (`prepare_threshol
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any, Protocol
 
 import psycopg
@@ -31,7 +36,7 @@ def raise_ours() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        if error.sqlstate in SQLSTATES:
+        if error.sqlstate is not None and error.sqlstate in SQLSTATES:
             message = error.diag.message_primary or str(error)
             raise KernelError(error.sqlstate, message) from None
         raise
@@ -68,7 +73,9 @@ class AsyncSource(Protocol):
         """Lend a connection for one statement or one transaction."""
         ...
 
-    async def single(self, conn: psycopg.AsyncConnection[Any], sql: Any, params: Params) -> list[dict[str, Any]]:
+    async def single(
+        self, conn: psycopg.AsyncConnection[Any], sql: Any, params: Params
+    ) -> list[dict[str, Any]]:
         """Run one statement, on its own or in the transaction that is open."""
         ...
 
@@ -214,7 +221,9 @@ class AsyncPoolSource:
                 if before != _READ_COMMITTED and conn.info.transaction_status == TransactionStatus.IDLE:
                     await conn.set_isolation_level(before)
 
-    async def single(self, conn: psycopg.AsyncConnection[Any], sql: Any, params: Params) -> list[dict[str, Any]]:
+    async def single(
+        self, conn: psycopg.AsyncConnection[Any], sql: Any, params: Params
+    ) -> list[dict[str, Any]]:
         """Run one statement in a transaction of its own."""
         if conn.autocommit and self._plain:
             try:
@@ -246,7 +255,9 @@ class AsyncCallerSource:
         """Lend the one connection."""
         yield self._conn
 
-    async def single(self, conn: psycopg.AsyncConnection[Any], sql: Any, params: Params) -> list[dict[str, Any]]:
+    async def single(
+        self, conn: psycopg.AsyncConnection[Any], sql: Any, params: Params
+    ) -> list[dict[str, Any]]:
         """Run one statement in the caller's transaction."""
         return await fetch_async(conn, sql, params)
 

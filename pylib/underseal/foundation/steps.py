@@ -88,7 +88,7 @@ Command: TypeAlias = Query | Call | Atomic | During | Pause
 Steps: TypeAlias = Generator[Command, Any, T]
 
 
-class Undo(Exception):
+class Undo(Exception):  # noqa: N818 -- it is no error
     """Raised inside `Atomic` steps: roll the block back, and send `value` as its result."""
 
     def __init__(self, value: Any) -> None:
@@ -154,7 +154,7 @@ class _Driver:
                 command = advance()
                 try:
                     answer = self.perform(command)
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 -- the steps decide
                     advance = _thrower(steps, error)
                 else:
                     advance = _sender(steps, answer)
@@ -204,7 +204,7 @@ class _Driver:
             while not done.wait(command.every):
                 try:
                     drive(self.source, command.tick())
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 -- the next one is tried
                     log.warning("a periodic step failed and will be tried again: %s", type(error).__name__)
 
         threading.Thread(target=beat, name="underseal-beat", daemon=True).start()
@@ -226,7 +226,7 @@ class _AsyncDriver:
                 command = advance()
                 try:
                     answer = await self.perform(command)
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 -- the steps decide
                     advance = _thrower(steps, error)
                 else:
                     advance = _sender(steps, answer)
@@ -278,7 +278,7 @@ class _AsyncDriver:
                 await asyncio.sleep(command.every)
                 try:
                     await drive_async(self.source, command.tick())
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 -- the next one is tried
                     log.warning("a periodic step failed and will be tried again: %s", type(error).__name__)
 
         beating = asyncio.create_task(beat())

@@ -39,7 +39,7 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
         value, failure = None, None
         try:
             value = context.run(function, *args)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- handed to the waiting task
             failure = error
         try:
             loop.call_soon_threadsafe(settle, value, failure)
@@ -47,7 +47,9 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
             # The loop is closed: whoever waited has gone, and there is nobody to tell.
             return
 
-    threading.Thread(target=work, name=f"underseal-{getattr(function, '__name__', 'call')}", daemon=True).start()
+    threading.Thread(
+        target=work, name=f"underseal-{getattr(function, '__name__', 'call')}", daemon=True
+    ).start()
     return await future
 
 
@@ -72,7 +74,7 @@ def await_here(awaitable: Awaitable[T]) -> T:
     def work() -> None:
         try:
             box.append(context.run(asyncio.run, waiting()))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- handed to the waiting task
             failures.append(error)
 
     thread = threading.Thread(target=work, name="underseal-await", daemon=True)

@@ -4,6 +4,9 @@ Every method does what its twin does, and its documentation is the twin's; a tes
 signatures. Only how steps are carried out differs (foundation/steps.py).
 """
 
+# `type` is what the column is called, in SQL and here.
+# ruff: noqa: A002
+
 from __future__ import annotations
 
 import builtins
@@ -34,8 +37,8 @@ from underseal.held.model import (
     KeyUse,
     Operation,
     OperationType,
-    Outcome,
     OutboxEvent,
+    Outcome,
     Policy,
     Principal,
     Registration,
@@ -88,9 +91,16 @@ class AsyncUnderseal:
         max_connections: int = 10,
     ) -> None:
         """Make a client; parameters as in `Underseal`, the pool an async one."""
-        self._source = AsyncPoolSource(database, max_size=max_connections, prepare_threshold=prepare_threshold)
+        self._source = AsyncPoolSource(
+            database, max_size=max_connections, prepare_threshold=prepare_threshold
+        )
         self._core = Core(
-            keys, principals, worker_name or default_worker_name(), spent, renew_every.total_seconds(), serve_sql
+            keys,
+            principals,
+            worker_name or default_worker_name(),
+            spent,
+            renew_every.total_seconds(),
+            serve_sql,
         )
         self._run_on_approval = run_on_approval
         self._joined: ContextVar[Connection | None] = ContextVar("underseal_joined", default=None)
@@ -208,7 +218,11 @@ class AsyncUnderseal:
 
     @_twin
     async def get(
-        self, operation: UUID | Held | Operation, principal: Principal | str, *, connection: Connection | None = None
+        self,
+        operation: UUID | Held | Operation,
+        principal: Principal | str,
+        *,
+        connection: Connection | None = None,
     ) -> Operation | None:
         """See `Underseal.get`."""
         steps = verbs.get(verbs.operation_key(operation), verbs.principal_id(principal))
@@ -225,11 +239,17 @@ class AsyncUnderseal:
         connection: Connection | None = None,
     ) -> list[Operation]:
         """See `Underseal.list`."""
-        return await self._do(verbs.list_operations(verbs.principal_id(principal), states, limit, after), connection)
+        return await self._do(
+            verbs.list_operations(verbs.principal_id(principal), states, limit, after), connection
+        )
 
     @_twin
     async def events(
-        self, operation: UUID | Held | Operation, principal: Principal | str, *, connection: Connection | None = None
+        self,
+        operation: UUID | Held | Operation,
+        principal: Principal | str,
+        *,
+        connection: Connection | None = None,
     ) -> builtins.list[Event] | None:
         """See `Underseal.events`."""
         steps = verbs.events(verbs.operation_key(operation), verbs.principal_id(principal))
@@ -361,7 +381,9 @@ class AsyncUnderseal:
         return await self._do(verbs.read_outbox(consumer, limit), connection)
 
     @_twin
-    async def ack_outbox(self, consumer: str, position: int, *, connection: Connection | None = None) -> Outcome:
+    async def ack_outbox(
+        self, consumer: str, position: int, *, connection: Connection | None = None
+    ) -> Outcome:
         """See `Underseal.ack_outbox`."""
         return await self._do(verbs.ack_outbox(consumer, position), connection)
 

@@ -1,5 +1,8 @@
 """`Underseal`: everything a service does with held operations, over sync connections."""
 
+# `type` is what the column is called, in SQL and here.
+# ruff: noqa: A002
+
 from __future__ import annotations
 
 import builtins
@@ -30,8 +33,8 @@ from underseal.held.model import (
     KeyUse,
     Operation,
     OperationType,
-    Outcome,
     OutboxEvent,
+    Outcome,
     Policy,
     Principal,
     Registration,
@@ -97,7 +100,12 @@ class Underseal:
         """
         self._source = PoolSource(database, max_size=max_connections, prepare_threshold=prepare_threshold)
         self._core = Core(
-            keys, principals, worker_name or default_worker_name(), spent, renew_every.total_seconds(), serve_sql
+            keys,
+            principals,
+            worker_name or default_worker_name(),
+            spent,
+            renew_every.total_seconds(),
+            serve_sql,
         )
         self._run_on_approval = run_on_approval
         self._joined: ContextVar[Connection | None] = ContextVar("underseal_joined", default=None)
@@ -116,7 +124,9 @@ class Underseal:
 
     # -- gating ------------------------------------------------------------------------------------
 
-    def gate(self, provider: Provider[P]) -> Callable[[Callable[[Principal, P], R]], Callable[[Principal, P], R | Held]]:
+    def gate(
+        self, provider: Provider[P]
+    ) -> Callable[[Callable[[Principal, P], R]], Callable[[Principal, P], R | Held]]:
         """Gate a method: `@us.gate(PayoutSend())` above `def send(principal, params)`.
 
         The gated method returns `Held` where the call waits for approval, and the method's own
@@ -284,7 +294,11 @@ class Underseal:
     # -- looking -----------------------------------------------------------------------------------
 
     def get(
-        self, operation: UUID | Held | Operation, principal: Principal | str, *, connection: Connection | None = None
+        self,
+        operation: UUID | Held | Operation,
+        principal: Principal | str,
+        *,
+        connection: Connection | None = None,
     ) -> Operation | None:
         """One operation, as its requester or an eligible approver may see it.
 
@@ -323,10 +337,16 @@ class Underseal:
         Errors:
             AccessDenied: this login may not act for the principal.
         """
-        return self._do(verbs.list_operations(verbs.principal_id(principal), states, limit, after), connection)
+        return self._do(
+            verbs.list_operations(verbs.principal_id(principal), states, limit, after), connection
+        )
 
     def events(
-        self, operation: UUID | Held | Operation, principal: Principal | str, *, connection: Connection | None = None
+        self,
+        operation: UUID | Held | Operation,
+        principal: Principal | str,
+        *,
+        connection: Connection | None = None,
     ) -> builtins.list[Event] | None:
         """The timeline of an operation, in order; None where `get` gives None.
 

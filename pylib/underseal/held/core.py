@@ -1,5 +1,8 @@
 """What both clients share: the keys, the gated types, and who rebuilds principals. No I/O."""
 
+# `type` is what the column is called, in SQL and here.
+# ruff: noqa: A002
+
 from __future__ import annotations
 
 import os
@@ -74,7 +77,9 @@ class Core:
         """
         kind = PythonKind(provider)
         if kind.type in self.kinds:
-            raise ProviderRefused("type-taken", f"{kind.type} is gated already by this client; one method a type")
+            raise ProviderRefused(
+                "type-taken", f"{kind.type} is gated already by this client; one method a type"
+            )
         self.kinds[kind.type] = kind
         return kind
 

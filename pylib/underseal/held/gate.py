@@ -77,7 +77,7 @@ def hold_or_run(
     held = yield from request_steps(core, kind, principal, params)
     if not (held.duplicate and held.state == "APPROVED" and kind.mode == "BY_REQUESTER") or joined:
         return held
-    report = yield from resubmit_steps(core, kind, principal, held.operation_id)
+    report = yield from resubmit_steps(core, principal, held.operation_id)
     return held if report is None else report
 
 
@@ -86,10 +86,13 @@ def _admit(kind: PythonKind, replay: Replay, principal: Principal, params: Any) 
     replaying.set(None)
     if kind.canonical_of(params) != replay.canonical:
         raise ReplayRefused(
-            "arguments-differ", f"the arguments of the gated {kind.type} are not the parameters that were approved"
+            "arguments-differ",
+            f"the arguments of the gated {kind.type} are not the parameters that were approved",
         )
     if principal != replay.principal:
-        raise ReplayRefused("principal-differs", f"the gated {kind.type} is called for another principal than asked")
+        raise ReplayRefused(
+            "principal-differs", f"the gated {kind.type} is called for another principal than asked"
+        )
     row = yield from kernel.consume_ticket(replay.operation_id, replay.ticket, principal.id)
     if row["outcome"] != "consumed":
         raise ReplayRefused("ticket-refused", row["message"])

@@ -71,7 +71,10 @@ def check_integrity(claim: Claim, kind: Kind, ring: KeyRing) -> Sealed:
     except UndersealError as error:
         reason, detail = "integrity", f"a column has no canonical form: {error.code}"
     except (KeyError, TypeError, ValueError) as error:
-        reason, detail = "integrity", f"a seal or a column has an unexpected shape: {error.__class__.__name__}"
+        reason, detail = (
+            "integrity",
+            f"a seal or a column has an unexpected shape: {error.__class__.__name__}",
+        )
     # Outside the handlers: nothing that was opened is chained to the refusal.
     raise Refusal(reason, detail)
 
@@ -101,7 +104,10 @@ def _check_identity(claim: Claim, payload: Payload) -> None:
 
 def _check_hash(payload: Payload) -> None:
     """The hash, and the policy's digest, are computed again from what was opened."""
-    if params_hash(payload.type, payload.version, payload.canonical, payload.salt).hex() != payload.params_hash:
+    if (
+        params_hash(payload.type, payload.version, payload.canonical, payload.salt).hex()
+        != payload.params_hash
+    ):
         raise Refusal("integrity", "the hash of the opened parameters is not the sealed one")
     if hashlib.sha256(payload.policy.encode()).hexdigest() != payload.policy_digest:
         raise Refusal("integrity", "the digest of the sealed policy is not the sealed one")
@@ -111,7 +117,10 @@ def _check_decisions(claim: Claim, payload: Payload, ring: KeyRing) -> Sealed:
     """Every decision opens and is about exactly this; enough of them, by others, approve (clause H2.12)."""
     policy = json.loads(payload.policy)
     shown = shown_digest(claim.redacted, claim.effect)
-    opened = [DecisionSeal.opened(vote.sealed_decision, ring, claim.operation_id, vote.approver) for vote in claim.votes]
+    opened = [
+        DecisionSeal.opened(vote.sealed_decision, ring, claim.operation_id, vote.approver)
+        for vote in claim.votes
+    ]
     for vote, decision in zip(claim.votes, opened, strict=True):
         _check_decision(claim, payload, vote, decision)
         if decision.shown != shown:
@@ -124,7 +133,8 @@ def _check_decisions(claim: Claim, payload: Payload, ring: KeyRing) -> Sealed:
     if payload.requester in approvers:
         raise Refusal("integrity", "the requester is among the approvers")
     if len(approvers) < policy["votes_required"]:
-        raise Refusal("integrity", f"the sealed policy demands {policy['votes_required']} approvals, {len(approvers)} found")
+        needed = policy["votes_required"]
+        raise Refusal("integrity", f"the sealed policy demands {needed} approvals, {len(approvers)} found")
     last_cast_at = max(decision.cast_at for decision in approvals)
     deadline = last_cast_at + timedelta(seconds=payload.run_within)
     return Sealed(payload, approvers, rejections, last_cast_at, deadline)
@@ -171,4 +181,6 @@ def _check_redaction(claim: Claim, kind: Kind, payload: Payload) -> None:
     if kind.version != claim.version:
         return
     if kind.redacted(payload.canonical) != claim.redacted:
-        raise Refusal("integrity", "the redacted copy made from the opened parameters is not the one in the row")
+        raise Refusal(
+            "integrity", "the redacted copy made from the opened parameters is not the one in the row"
+        )

@@ -1,5 +1,8 @@
 """The SQL functions of held operations, each called from this one place."""
 
+# `type` is what the column is called, in SQL and here.
+# ruff: noqa: A002
+
 from __future__ import annotations
 
 import json
@@ -114,7 +117,11 @@ def cancel_operation(operation_id: UUID, principal: str, note: str | None, as_op
 
 
 def claim_runs(
-    worker: str, types: Sequence[tuple[str, int]], key_ids: Sequence[str], max_runs: int, operation_id: UUID | None
+    worker: str,
+    types: Sequence[tuple[str, int]],
+    key_ids: Sequence[str],
+    max_runs: int,
+    operation_id: UUID | None,
 ) -> Steps[list[Row]]:
     """`underseal.claim_runs`; `types` are pairs of type and version."""
     return query(
@@ -156,7 +163,12 @@ def consume_ticket(operation_id: UUID, ticket: bytes, principal: str) -> Steps[R
 
 
 def finish_run(
-    operation_id: UUID, run_token: bytes, state: str, reason: str | None, detail: str | None, result: str | None
+    operation_id: UUID,
+    run_token: bytes,
+    state: str,
+    reason: str | None,
+    detail: str | None,
+    result: str | None,
 ) -> Steps[Row]:
     """`underseal.finish_run`; `result` is JSON text."""
     return _one(
@@ -170,7 +182,9 @@ def sweep_operations(max_rows: int) -> Steps[list[Row]]:
     return query("select * from underseal.sweep_operations(%s)", (max_rows,))
 
 
-def report_unserved(worker: str, types: Sequence[tuple[str, int]], key_ids: Sequence[str]) -> Steps[list[Row]]:
+def report_unserved(
+    worker: str, types: Sequence[tuple[str, int]], key_ids: Sequence[str]
+) -> Steps[list[Row]]:
     """`underseal.report_unserved`."""
     return query(
         "select * from underseal.report_unserved(%s, %s::text[], %s::integer[], %s::text[])",
@@ -203,7 +217,8 @@ def list_rewrap(
 ) -> Steps[list[Row]]:
     """`underseal.list_rewrap`; the keys are those that seal now."""
     return query(
-        "select * from underseal.list_rewrap(%s, %s, %s, %s)", (payload_key, decision_key, fingerprint_key, max_rows)
+        "select * from underseal.list_rewrap(%s, %s, %s, %s)",
+        (payload_key, decision_key, fingerprint_key, max_rows),
     )
 
 

@@ -94,7 +94,9 @@ class PythonKind:
         self.method = method
         for name in ("type", "version", "params", "policy"):
             if not hasattr(provider, name):
-                raise ProviderRefused("incomplete", f"{provider.__class__.__name__} must have a class attribute {name}")
+                raise ProviderRefused(
+                    "incomplete", f"{provider.__class__.__name__} must have a class attribute {name}"
+                )
         self.type = provider.type
         self.version = provider.version
         self.mode = provider.mode
@@ -147,7 +149,7 @@ class PythonKind:
         answer: str | None = yield from call(self.provider.check_run, principal, arguments)
         return answer
 
-    def as_requester(self, principal: Principal, steps: Callable[[], Steps[Any]]) -> Steps[Any]:
+    def as_requester(self, principal: Principal, steps: Callable[[], Steps[Any]]) -> Steps[Any]:  # noqa: ARG002
         """As they are: the rights of the requester are the method's own affair."""
         return steps()
 
@@ -165,6 +167,9 @@ class PythonKind:
         return "FAILED", "exception", detail
 
     def _validated(self, params: Any) -> BaseModel:
+        if (path := _first_float(params, "")) is not None:
+            # A lenient model would turn 5.0 into 5, and what was asked for would not be what is held.
+            raise ParametersRefused(f"the parameters of {self.type} are not valid", [(path, "float")])
         try:
             # JSON mode, since a UUID or an instant may come as text; strict models stay strict about the rest.
             if isinstance(params, Mapping):
@@ -190,9 +195,26 @@ def _plain(value: Any) -> Any:
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, str | int | float | bool | set | frozenset | bytes) or value is None or _is_timed(value):
+    if (
+        isinstance(value, str | int | float | bool | set | frozenset | bytes)
+        or value is None
+        or _is_timed(value)
+    ):
         return value
     return to_jsonable_python(value)
+
+
+def _first_float(value: Any, path: str) -> str | None:
+    if isinstance(value, float):
+        return path
+    if isinstance(value, Mapping):
+        pairs = list(value.items())
+    elif isinstance(value, list | tuple):
+        pairs = list(enumerate(value))
+    else:
+        return None
+    found = (_first_float(one, f"{path}/{name}") for name, one in pairs)
+    return next((one for one in found if one is not None), None)
 
 
 def _is_timed(value: Any) -> bool:
@@ -206,5 +228,8 @@ def _judge_schema(provider: Provider[Any], schema: Schema) -> None:
         path = lost_null(schema) or ""
         if not path:
             return
-        flaw = f"the parameter schema at {path} is required and may be null, and a null member is left out of the canonical form; give it the default None"
+        flaw = (
+            f"the parameter schema at {path} is required and may be null, "
+            "and a null member is left out of the canonical form; give it the default None"
+        )
     raise ProviderRefused("parameters", f"{name} cannot be gated: {flaw}", path)

@@ -151,7 +151,9 @@ class Echo:
             ValueError: it is none.
         """
         if not re.fullmatch(r"[0-9a-f-]{36}:[0-9a-f]{64}:[0-9]{1,18}:[0-9a-f]{64}", token):
-            raise ValueError("expected the token of an Echo, <id>:<hash>:<version>:<digest>; found another string")
+            raise ValueError(
+                "expected the token of an Echo, <id>:<hash>:<version>:<digest>; found another string"
+            )
         operation_id, params_hash, row_version, shown = token.split(":")
         return cls(UUID(operation_id), bytes.fromhex(params_hash), int(row_version), shown)
 

@@ -72,7 +72,9 @@ class Payload:
             SealError: there is none.
         """
         salt = None if self.salt is None else base64.urlsafe_b64encode(self.salt).decode().rstrip("=")
-        return _sealed({**asdict(self), "salt": salt}, ring, "payload", PAYLOAD_FORMAT, (str(self.operation_id),))
+        return _sealed(
+            {**asdict(self), "salt": salt}, ring, "payload", PAYLOAD_FORMAT, (str(self.operation_id),)
+        )
 
     @classmethod
     def opened(cls, envelope: Envelope, ring: KeyRing, operation_id: UUID) -> Self:
@@ -87,7 +89,8 @@ class Payload:
             SealError: it does not open here, or is no payload.
         """
         data = _opened(envelope, ring, "payload", PAYLOAD_FORMAT, (str(operation_id),))
-        return _shaped(lambda: cls(**{**data, "salt": _salt(data["salt"])}), cls)
+        payload: Self = _shaped(lambda: cls(**{**data, "salt": _salt(data["salt"])}), cls)
+        return payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +118,9 @@ class DecisionSeal:
         Errors:
             SealError: there is none.
         """
-        return _sealed(asdict(self), ring, "decision", DECISION_FORMAT, (str(self.operation_id), self.approver))
+        return _sealed(
+            asdict(self), ring, "decision", DECISION_FORMAT, (str(self.operation_id), self.approver)
+        )
 
     @classmethod
     def opened(cls, envelope: Envelope, ring: KeyRing, operation_id: UUID, approver: str) -> Self:
@@ -130,19 +135,28 @@ class DecisionSeal:
             SealError: it does not open here, or is no decision.
         """
         data = _opened(envelope, ring, "decision", DECISION_FORMAT, (str(operation_id), approver))
-        return _shaped(lambda: cls(**data), cls)
+        decision: Self = _shaped(lambda: cls(**data), cls)
+        return decision
 
 
-def _sealed(data: dict[str, Any], ring: KeyRing, purpose: Any, fmt: str, place: tuple[str, ...]) -> dict[str, Any]:
+def _sealed(
+    data: dict[str, Any], ring: KeyRing, purpose: Any, fmt: str, place: tuple[str, ...]
+) -> dict[str, Any]:
     plain = {
-        name: instant_text(value) if isinstance(value, datetime) else str(value) if isinstance(value, UUID) else value
+        name: instant_text(value)
+        if isinstance(value, datetime)
+        else str(value)
+        if isinstance(value, UUID)
+        else value
         for name, value in data.items()
     }
     text = json.dumps({"v": _VERSION, **plain}, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return dict(seal(text.encode(), ring.active(purpose), fmt=fmt, place=place, origin=place[0]))
 
 
-def _opened(envelope: Envelope, ring: KeyRing, purpose: Any, fmt: str, place: tuple[str, ...]) -> dict[str, Any]:
+def _opened(
+    envelope: Envelope, ring: KeyRing, purpose: Any, fmt: str, place: tuple[str, ...]
+) -> dict[str, Any]:
     plain = open_seal(envelope, ring, purpose=purpose, fmt=fmt, place=place)
     try:
         data = json.loads(plain)

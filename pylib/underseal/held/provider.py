@@ -38,7 +38,7 @@ class Provider(Generic[P]):
     drifting: ClassVar[frozenset[str]] = frozenset()
     safe_errors: ClassVar[tuple[builtins.type[Exception], ...]] = ()
 
-    def needs_approval(self, principal: Principal, params: P) -> bool | Awaitable[bool]:
+    def needs_approval(self, principal: Principal, params: P) -> bool | Awaitable[bool]:  # noqa: ARG002
         """Whether this call must be held; if not, the method just runs. True unless overridden.
 
         Parameters:
@@ -56,9 +56,15 @@ class Provider(Generic[P]):
             principal: the requester.
             params: the parameters.
         """
-        raise NotImplementedError(f"{builtins.type(self).__name__} must say what a run would do: define estimate()")
+        raise NotImplementedError(
+            f"{builtins.type(self).__name__} must say what a run would do: define estimate()"
+        )
 
-    def check_run(self, principal: Principal, params: P) -> str | None | Awaitable[str | None]:
+    def check_run(
+        self,
+        principal: Principal,  # noqa: ARG002
+        params: P,  # noqa: ARG002
+    ) -> str | Awaitable[str | None] | None:
         """Agree to a run (None), or give the reason why not, in one hyphenated word (clause H6.5).
 
         Parameters:
@@ -67,7 +73,7 @@ class Provider(Generic[P]):
         """
         return None
 
-    def redact(self, params: P) -> Mapping[str, Any] | None:
+    def redact(self, params: P) -> Mapping[str, Any] | None:  # noqa: ARG002
         """The parameters as approvers may see them; None (the default) hides what the model calls secret.
 
         It must be pure: the same parameters always give the same copy, and nothing else is looked

@@ -15,7 +15,7 @@ from underseal.held.claim import Claim
 from underseal.held.model import Principal
 
 
-class RunLost(Exception):
+class RunLost(Exception):  # noqa: N818 -- an answer, not an error
     """The run is not ours any more: its lease passed, or it has ended."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -75,7 +75,9 @@ def replay_steps(
     return (yield from call(calling, replay, now, method, principal, arguments))
 
 
-def _call(replay: Replay, now: RunningNow, method: Callable[..., Any], principal: Principal, arguments: Any) -> Any:
+def _call(
+    replay: Replay, now: RunningNow, method: Callable[..., Any], principal: Principal, arguments: Any
+) -> Any:
     replay_token, running_token = replaying.set(replay), running.set(now)
     try:
         return method(principal, arguments)

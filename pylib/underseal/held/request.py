@@ -1,5 +1,7 @@
 """A request: canonical, hashed, redacted, estimated, sealed, held (DESIGN 4; clauses H1, H2.1, H2.8)."""
 
+# `type` is what the column is called, in SQL and here.
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -127,7 +129,9 @@ def _attempt(core: Core, kind: Kind, principal: Principal, prepared: _Prepared) 
         }
     )
     if row["outcome"] == "held" and abs(row["requested_at"] - payload.sealed_at) > STALE:
-        yield from kernel.cancel_operation(payload.operation_id, requester, "the seal was stale; sealed again", False)
+        yield from kernel.cancel_operation(
+            payload.operation_id, requester, "the seal was stale; sealed again", False
+        )
         return {**row, "outcome": "conflict", "reason": "stale-seal", "message": _STALE_MESSAGE}
     return row
 

@@ -29,7 +29,9 @@ def result_text(value: Any) -> tuple[str | None, str | None]:
     if value is None:
         return None, None
     try:
-        text = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(
+            to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
         size = len(text.encode())
     except (PydanticSerializationError, TypeError, ValueError, RecursionError):
         return None, f"the result is not stored: a {type(value).__name__} without a JSON form"

@@ -73,7 +73,9 @@ def _payload(keys: KeyRing, row: Row) -> Steps[Row]:
     key = keys.active("fingerprint")
     digest = fingerprint(key, opened.requester, opened.type, opened.version, opened.canonical)
     return (
-        yield from kernel.rewrap_operation(row["operation_id"], row["sealed"], opened.sealed(keys), digest, key.id)
+        yield from kernel.rewrap_operation(
+            row["operation_id"], row["sealed"], opened.sealed(keys), digest, key.id
+        )
     )
 
 

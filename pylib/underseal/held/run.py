@@ -15,8 +15,7 @@ from underseal.foundation.steps import During, Pause, Row, Steps, Undo, atomic, 
 from underseal.held import kernel
 from underseal.held.claim import Claim
 from underseal.held.core import Core, RunHandle
-from underseal.held.kinds import PythonKind
-from underseal.held.model import Principal, RunReport, State
+from underseal.held.model import Principal, RunReport
 from underseal.held.replay import RunLost
 from underseal.held.results import result_text
 from underseal.held.sequence import Ended, Rebuild, run_sequence
@@ -44,7 +43,9 @@ def run_one(core: Core, operation_id: UUID) -> Steps[RunReport]:
         rows = yield from kernel.claim_runs(core.worker, core.served(), core.key_ids(), 1, operation_id)
         if rows[0]["outcome"] == "claimed":
             return (yield from run_claimed(core, Claim.from_row(rows[0]), core.rebuild))
-        report = RunReport(rows[0]["outcome"], rows[0]["reason"], rows[0]["message"], operation_id=operation_id)
+        report = RunReport(
+            rows[0]["outcome"], rows[0]["reason"], rows[0]["message"], operation_id=operation_id
+        )
     if report.reason == "unserved" and core.serve_sql:
         kinds = yield from core.sql_kinds()
         if kinds:
@@ -92,16 +93,13 @@ def run_next_sql(core: Core) -> Steps[RunReport | None]:
     return (yield from run_sql(core, kinds, core.rebuild, None))
 
 
-def resubmit_steps(
-    core: Core, kind: PythonKind, principal: Principal, operation_id: UUID
-) -> Steps[RunReport | None]:
+def resubmit_steps(core: Core, principal: Principal, operation_id: UUID) -> Steps[RunReport | None]:
     """Run an approved BY_REQUESTER operation inside the requester's own call.
 
     Its principal is the caller's own, who is authenticated in this very call: nobody need rebuild it.
 
     Parameters:
         core: the client's state.
-        kind: the type.
         principal: the caller.
         operation_id: the open operation that the request was found to repeat.
 
@@ -109,7 +107,13 @@ def resubmit_steps(
         None if it is not for this caller to run, or somebody was faster.
     """
     row = yield from kernel.claim_resubmission(
-        operation_id, principal.id, principal.auth_kind, principal.token_id, core.worker, core.served(), core.key_ids()
+        operation_id,
+        principal.id,
+        principal.auth_kind,
+        principal.token_id,
+        core.worker,
+        core.served(),
+        core.key_ids(),
     )
     if row["outcome"] != "claimed":
         log.info("operation %s was not resubmitted: %s", operation_id, row["reason"] or row["outcome"])
@@ -199,29 +203,33 @@ def run_sql(
     def refuse(claim: Claim) -> Steps[RunReport]:
         return _finish_once(claim, Ended("REFUSED", "spent", _SPENT), None)
 
-    done = yield from atomic(lambda: claimed(operation_id, run))
+    done: Any = yield from atomic(lambda: claimed(operation_id, run))
     if isinstance(done, UUID):
-        return (yield from atomic(lambda: claimed(done, refuse)))
-    return done
+        again: UUID = done
+        done = yield from atomic(lambda: claimed(again, refuse))
+    report: RunReport | None = done
+    return report
 
 
 def _renew(claim: Claim) -> Steps[None]:
     row = yield from kernel.renew_run(claim.operation_id, claim.run_token)
     if row["outcome"] != "renewed":
-        log.warning("the lease of the run of operation %s was not renewed: %s", claim.operation_id, row["reason"])
+        log.warning(
+            "the lease of the run of operation %s was not renewed: %s", claim.operation_id, row["reason"]
+        )
 
 
 def _finish(claim: Claim, ended: Ended, result: Any) -> Steps[RunReport]:
     """Record the end; again if the database was away, since the effect has happened and its record must not be lost."""
-    for pause in (*_FINISH_PAUSES, None):
+    for pause in _FINISH_PAUSES:
         try:
             return (yield from _finish_once(claim, ended, result))
         except psycopg.OperationalError:
-            if pause is None:
-                raise
-            log.warning("the end of the run of operation %s could not be recorded, trying again", claim.operation_id)
+            log.warning(
+                "the end of the run of operation %s could not be recorded, trying again", claim.operation_id
+            )
             yield Pause(pause)
-    raise AssertionError("the last try returns or raises")
+    return (yield from _finish_once(claim, ended, result))
 
 
 def _finish_once(claim: Claim, ended: Ended, result: Any, *, inside: bool = False) -> Steps[RunReport]:
@@ -241,7 +249,8 @@ def _finish_once(claim: Claim, ended: Ended, result: Any, *, inside: bool = Fals
             row["outcome"], row["reason"], row["message"], claim.operation_id, None, ended.value, ended.error
         )
     message = ": ".join(part for part in (ended.reason, _detail(ended, remark)) if part) or None
-    return RunReport(_word(ended.state), ended.reason, message, claim.operation_id, ended.state, ended.value, ended.error)
+    word = ended.state.lower().replace("_", "-")
+    return RunReport(word, ended.reason, message, claim.operation_id, ended.state, ended.value, ended.error)
 
 
 def _recorder(claim: Claim, ended: Ended, remark: str | None, text: str | None) -> Callable[[], Steps[Row]]:
@@ -262,12 +271,8 @@ def _cut(text: str | None, size: int) -> str | None:
     return text.encode(errors="replace")[:size].decode(errors="ignore").replace("\0", "")
 
 
-def _word(state: State) -> str:
-    return state.lower().replace("_", "-")
-
-
 def _the_caller(principal: Principal) -> Rebuild:
-    return lambda id, auth_kind, token_id: principal
+    return lambda *_: principal
 
 
 _UNSERVED = (

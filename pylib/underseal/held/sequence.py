@@ -51,7 +51,9 @@ class Ended:
     error: BaseException | None = field(default=None, repr=False)
 
 
-def run_sequence(claim: Claim, kind: Kind, ring: KeyRing, rebuild: Rebuild, spend: Spend | None) -> Steps[Ended]:
+def run_sequence(
+    claim: Claim, kind: Kind, ring: KeyRing, rebuild: Rebuild, spend: Spend | None
+) -> Steps[Ended]:
     """Judge a claimed run and, if nothing refuses it, do it.
 
     Parameters:
@@ -88,7 +90,7 @@ def run_sequence(claim: Claim, kind: Kind, ring: KeyRing, rebuild: Rebuild, spen
         return Ended("REFUSED", reason, f"the method was not let run: {refused.reason}", error=refused)
     except RunLost:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- whatever a provider raises ends its run
         state, reason, detail = kind.failure(error)
         return Ended(state, reason, detail, error=error)
     return Ended("SUCCEEDED", value=value)
@@ -109,8 +111,9 @@ def _check_unspent(claim: Claim, sealed: Sealed, spend: Spend | None) -> Steps[N
         return
     try:
         first = yield from call(spend, claim.operation_id, keep_spent(claim, sealed))
-    except Exception as error:
-        raise Refusal("register-unavailable", f"the spent register did not answer: {error.__class__.__name__}") from None
+    except Exception as error:  # noqa: BLE001 -- no answer is no permission
+        name = error.__class__.__name__
+        raise Refusal("register-unavailable", f"the spent register did not answer: {name}") from None
     if not first:
         raise Refusal("spent", "the spent register has this operation: it was run or cancelled before")
 
@@ -147,9 +150,10 @@ def _check_approval(claim: Claim, sealed: Sealed) -> None:
 def _rebuilt(claim: Claim, rebuild: Rebuild) -> Steps[Principal]:
     try:
         principal = yield from call(rebuild, claim.requester, claim.auth_kind, claim.token_id)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- no answer is no permission
         raise Refusal(
-            "requester-unavailable", f"the service could not rebuild the requester: {error.__class__.__name__}"
+            "requester-unavailable",
+            f"the service could not rebuild the requester: {error.__class__.__name__}",
         ) from None
     if principal is None:
         raise Refusal("requester-unavailable", "the service knows no such requester who may act now")
@@ -160,13 +164,17 @@ def _rebuilt(claim: Claim, rebuild: Rebuild) -> Steps[Principal]:
 
 def _check_state_key(sealed: Sealed, state_key: str) -> None:
     if state_key != sealed.payload.state_key:
-        raise Refusal("state-changed", "the state that the effect was estimated in has changed since the request")
+        raise Refusal(
+            "state-changed", "the state that the effect was estimated in has changed since the request"
+        )
 
 
 def _check_effect(claim: Claim, effect: str, drifting: frozenset[str]) -> None:
     before, now = json.loads(claim.effect), json.loads(effect)
     changed = sorted(
-        name for name in (before.keys() | now.keys()) - drifting if before.get(name, ...) != now.get(name, ...)
+        name
+        for name in (before.keys() | now.keys()) - drifting
+        if before.get(name, ...) != now.get(name, ...)
     )
     if changed:
         raise Refusal("effect-changed", f"the effect is estimated otherwise now: {', '.join(changed)}")

@@ -67,7 +67,9 @@ class SqlKind:
         if not (isinstance(answer, dict) and isinstance(answer.get("effect"), dict)) or not isinstance(
             answer.get("state_key"), str
         ):
-            raise TypeError(f'{self._functions["estimate"]} must return {{"effect": {{…}}, "state_key": "…"}}')
+            raise TypeError(
+                f'{self._functions["estimate"]} must return {{"effect": {{…}}, "state_key": "…"}}'
+            )
         return Effect(answer["effect"], answer["state_key"])
 
     def check_run(self, principal: Principal, arguments: str) -> Steps[str | None]:
@@ -99,7 +101,7 @@ class SqlKind:
 
         return (yield from atomic(block))
 
-    def run(self, claim: Claim, principal: Principal, arguments: str, canonical: str) -> Steps[Any]:
+    def run(self, claim: Claim, principal: Principal, arguments: str, canonical: str) -> Steps[Any]:  # noqa: ARG002
         """Call the run function."""
         return self._call("run", principal, arguments)
 

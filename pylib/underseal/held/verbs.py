@@ -1,5 +1,8 @@
 """What a client can do, as steps: the two facades only differ in how they carry these out."""
 
+# `type` is what the column is called, in SQL and here.
+# ruff: noqa: A002
+
 from __future__ import annotations
 
 import builtins
@@ -25,8 +28,8 @@ from underseal.held.model import (
     KeyUse,
     Operation,
     OperationType,
-    Outcome,
     OutboxEvent,
+    Outcome,
     Policy,
     Principal,
     Registration,
@@ -120,7 +123,9 @@ def vote(
     )  # fmt: skip
 
 
-def cancel(core: Core, operation_id: UUID, principal: str, note: str | None, as_operator: bool) -> Steps[Outcome]:
+def cancel(
+    core: Core, operation_id: UUID, principal: str, note: str | None, as_operator: bool
+) -> Steps[Outcome]:
     """Cancel; what was approved is spent in the cancelling transaction (clause H8.5)."""
 
     def block() -> Steps[Row]:
@@ -139,7 +144,12 @@ def register(core: Core) -> Steps[list[Registration]]:
     done = []
     for kind in core.kinds.values():
         row = yield from kernel.register_operation_type(
-            kind.type, kind.version, kind.mode, json.dumps(kind.schema), kind.provider.policy.as_json(), kind.salted
+            kind.type,
+            kind.version,
+            kind.mode,
+            json.dumps(kind.schema),
+            kind.provider.policy.as_json(),
+            kind.salted,
         )
         done.append(Registration(row["outcome"], row["reason"], row["message"], kind.type, kind.version))
     return done
@@ -150,7 +160,11 @@ def register_sql(
     functions: Sequence[str], safe: Sequence[str],
 ) -> Steps[Registration]:  # fmt: skip
     """Register a type of SQL functions."""
-    schema = parameters if isinstance(parameters, Mapping) else bare(parameters.model_json_schema(mode="validation"))
+    schema = (
+        parameters
+        if isinstance(parameters, Mapping)
+        else bare(parameters.model_json_schema(mode="validation"))
+    )
     row = yield from kernel.register_sql_operation(
         type, version, json.dumps(schema), policy.as_json(), functions, safe
     )
@@ -179,7 +193,9 @@ def progress(core: Core, note: str) -> Steps[Outcome]:
     """Mark how far the run that is executing got."""
     now = running.get()
     if now is None:
-        return Outcome("ignored", "no-run", "This code is not run by Underseal now, so there is nothing to mark.")
+        return Outcome(
+            "ignored", "no-run", "This code is not run by Underseal now, so there is nothing to mark."
+        )
     row = yield from kernel.record_progress(now.operation_id, now.run_token, note)
     handle = core.runs.get(now.run_id)
     if row["outcome"] == "recorded" and handle is not None:
@@ -238,4 +254,4 @@ def unserved(core: Core) -> Steps[list[tuple[UUID, str]]]:
 def _found(row: Row) -> bool:
     if row["outcome"] == "denied":
         raise AccessDenied(row["reason"], row["message"])
-    return row["outcome"] != "not-found"
+    return bool(row["outcome"] != "not-found")

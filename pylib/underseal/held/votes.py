@@ -13,7 +13,9 @@ from underseal.held.request import STALE
 _TRIES = 5
 
 
-def vote_steps(core: Core, echo: Echo, approver: str, decision: Decision, reason: str | None) -> Steps[VoteOutcome]:
+def vote_steps(
+    core: Core, echo: Echo, approver: str, decision: Decision, reason: str | None
+) -> Steps[VoteOutcome]:
     """Cast a vote on exactly what was shown.
 
     Parameters:
@@ -50,14 +52,17 @@ def vote_steps(core: Core, echo: Echo, approver: str, decision: Decision, reason
         if row["cast_at"] is not None and abs(row["cast_at"] - seen["now"]) > STALE:
             raise Undo(None)
         return VoteOutcome(
-            row["outcome"], row["reason"], row["message"], row["state"], row["votes"], row["votes_required"], row["cast_at"]
-        )
+            row["outcome"], row["reason"], row["message"], row["state"], row["votes"], row["votes_required"],
+            row["cast_at"],
+        )  # fmt: skip
 
     for _ in range(_TRIES):
         outcome = yield from atomic(block)
         if outcome is not None:
             return outcome
-    raise RequestRefused("stale-seal", f"the vote took more than {STALE.seconds} seconds to reach the database")
+    raise RequestRefused(
+        "stale-seal", f"the vote took more than {STALE.seconds} seconds to reach the database"
+    )
 
 
 _CHANGED = (

@@ -111,8 +111,10 @@ class Worker:
         try:
             found = await self._sweep() + await self._claim()
             await self._report()
-        except Exception as error:
-            log.warning("worker %s could not look for work (%s), trying again", self._core.worker, _said(error))
+        except Exception as error:  # noqa: BLE001 -- one look's error ends no worker
+            log.warning(
+                "worker %s could not look for work (%s), trying again", self._core.worker, _said(error)
+            )
             return self._pace.failed()
         return self._pace.worked() if found else self._pace.idled()
 
@@ -167,13 +169,18 @@ class Worker:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- one run's error ends no worker
             log.warning("a run could not be carried to its end here (%s); its lease will tell", _said(error))
 
     async def _drain(self) -> None:
         """Claim nothing more; wait for what runs; of what does not end in time, say that nobody knows (clause H8.2)."""
         if self._tasks:
-            log.info("worker %s stops; %s under way may take %s s", self._core.worker, len(self._tasks), self._grace)
+            log.info(
+                "worker %s stops; %s under way may take %s s",
+                self._core.worker,
+                len(self._tasks),
+                self._grace,
+            )
             await asyncio.wait(self._tasks, timeout=self._grace)
         late = list(self._tasks)
         for task in late:
@@ -184,7 +191,7 @@ class Worker:
             handle = self._core.runs[run_id]
             try:
                 await asyncio.wait_for(self._perform(abandon(handle)), _LAST_WORDS)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 -- the others have last words too
                 log.warning("operation %s: its end was not recorded (%s); its lease will tell",
                             handle.claim.operation_id, _said(error))  # fmt: skip
 

@@ -1,7 +1,15 @@
 """Help for testing against a real Postgres: databases, a clock moved by hand, waiting for locks."""
 
 from underseal.testing.clock import TestClock
-from underseal.testing.database import OWNER, DictConnection, TestDatabase, ensure_owner, install, unique_name
+from underseal.testing.database import (
+    OWNER,
+    DictConnection,
+    TestDatabase,
+    ensure_owner,
+    in_memory,
+    install,
+    unique_name,
+)
 from underseal.testing.waiting import in_background, wait_blocked, wait_until
 
 __all__ = [
@@ -11,6 +19,7 @@ __all__ = [
     "TestDatabase",
     "ensure_owner",
     "in_background",
+    "in_memory",
     "install",
     "unique_name",
     "wait_blocked",

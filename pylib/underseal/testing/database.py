@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
+from shutil import disk_usage
 from typing import Any, Final
 
 import psycopg
@@ -19,6 +21,18 @@ OWNER: Final = "underseal_owner"
 DictConnection = psycopg.Connection[DictRow]
 
 _numbers = count(1)
+
+_MEMORY: Final = Path("/dev/shm")  # a directory of the system's, in which others make theirs
+_ROOM_NEEDED: Final = 2 * 1024**3
+
+
+def in_memory() -> Path | None:
+    """A place in memory for the data of a throwaway server, None where there is none or less than 2 GiB are free.
+
+    A clone of a database is three hundred files: 20 ms in memory, fifteen times as long on a slow disk.
+    """
+    usable = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and disk_usage(_MEMORY).free > _ROOM_NEEDED
+    return _MEMORY if usable else None
 
 
 def unique_name(prefix: str) -> str:
