@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   state text;
+  last integer;
 begin
   if tg_op = 'DELETE' then
     if not coalesce(underseal._may_be_purged(old.operation_id), false) then
@@ -20,14 +21,17 @@ begin
     end if;
     return old;
   end if;
-  select o.state into state from underseal.held_operation o where o.operation_id = new.operation_id for no key update;
+  -- last may be as old as the snapshot where the lock was waited for; the primary key then refuses the place.
+  select o.state, (select max(e.seq) from underseal.held_event e where e.operation_id = o.operation_id) into state, last
+  from underseal.held_operation o where o.operation_id = new.operation_id for no key update;
   if state is distinct from new.to_state then
     raise exception using errcode = 'US002',
       message = format('underseal.held_event expected an event that leads to its operation''s state %s, found %s', state, new.to_state),
       hint = 'Events are written by the change they tell of.';
   end if;
-  if new.seq is distinct from
-    coalesce((select max(e.seq) from underseal.held_event e where e.operation_id = new.operation_id), 0) + 1 then
+  if new.seq is null then
+    new.seq := coalesce(last, 0) + 1;
+  elsif new.seq <> coalesce(last, 0) + 1 then
     raise exception using errcode = 'US002',
       message = format('underseal.held_event expected the next place in the timeline, found %s', new.seq);
   end if;

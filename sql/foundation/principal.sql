@@ -19,8 +19,8 @@ begin
   select bool_or(g.principal = 'asserted'), bool_or(g.principal = 'login')
     into may_assert, bound
   from underseal.access_grant g
-  join pg_catalog.pg_roles r on r.rolname = g.grantee
-  where g.access = any (accesses) and pg_has_role(session_user, r.oid, 'MEMBER');
+  -- a role that is gone has no oid, and nobody is its member
+  where g.access = any (accesses) and pg_has_role(session_user, to_regrole(quote_ident(g.grantee))::oid, 'MEMBER');
   -- The owner can write the tables anyway: it may name whom it acts for.
   if may_assert or pg_has_role(session_user, underseal._owner(), 'MEMBER') then
     return claimed;

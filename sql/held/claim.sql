@@ -37,16 +37,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   moment timestamptz := underseal.clock();
-  token bytea;
   op underseal.held_operation;
+  approvals jsonb;
   id uuid;
 begin
   foreach id in array ids loop
-    token := underseal._random_token();
+    run_token := underseal._random_token();
     update underseal.held_operation o
     set state = 'EXECUTING', changed_by = 'worker:' || worker, changed_at = moment,
       run_id = gen_random_uuid(), run_audit_id = gen_random_uuid(), run_worker = worker,
-      run_token_hash = sha256(token), run_lease_until = moment + underseal._run_lease()
+      run_token_hash = sha256(run_token), run_lease_until = moment + underseal._run_lease()
     where o.operation_id = id
       and o.state = 'APPROVED'
       and o.mode = _claim.mode
@@ -56,28 +56,50 @@ begin
       and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
     returning o.* into op;
     continue when not found;
-    insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
-    values (op.operation_id, op.run_audit_id, op.request_audit_id, 'run', op.requester,
-      jsonb_build_object('run_id', op.run_id, 'worker', worker, 'approved_at', op.approved_at, 'approvals', (
-        select jsonb_agg(jsonb_build_object('approver', v.approver, 'cast_at', v.cast_at) order by v.cast_at, v.approver)
-        from underseal.held_vote v where v.operation_id = op.operation_id and v.decision = 'approve')), moment);
-    return query
-    select 'claimed', null::text, null::text, op.operation_id, op.run_id, token, moment,
-      op.type, op.type_version, underseal._current_version(op.type), t.armed, op.mode, op.requester, op.auth_kind,
-      op.token_id, op.params_hash, op.policy_digest, t.policy, t.policy_digest,
-      array(select v.approver from underseal.held_vote v
-        where v.operation_id = op.operation_id
-          and underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)),
-      op.state_key, op.effect, op.redacted, op.row_version, op.votes_required,
-      op.requested_at, op.expires_at, op.approved_at, op.run_deadline,
-      op.run_lease_until, op.sealed_payload, (
-        select coalesce(jsonb_agg(jsonb_build_object('approver', v.approver, 'decision', v.decision,
+    select coalesce(jsonb_agg(jsonb_build_object('approver', v.approver, 'decision', v.decision,
           'params_hash', encode(v.params_hash, 'hex'), 'row_version', v.row_version, 'cast_at', v.cast_at,
-          'sealed_decision', v.sealed_decision) order by v.cast_at, v.approver), '[]')
-        from underseal.held_vote v where v.operation_id = op.operation_id),
-      op.request_audit_id, op.run_audit_id
+          'sealed_decision', v.sealed_decision) order by v.cast_at, v.approver), '[]'),
+        jsonb_agg(jsonb_build_object('approver', v.approver, 'cast_at', v.cast_at) order by v.cast_at, v.approver)
+          filter (where v.decision = 'approve'),
+        coalesce(array_agg(v.approver)
+          filter (where underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)), '{}')
+      into votes, approvals, eligible
+    from underseal.held_vote v where v.operation_id = op.operation_id;
+    select t.armed, t.policy, t.policy_digest, underseal._current_version(t.type)
+      into armed, policy_in_force, policy_in_force_digest, current_version
     from underseal.operation_type t
     where t.type = op.type and t.version = op.type_version;
+    insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
+    values (op.operation_id, op.run_audit_id, op.request_audit_id, 'run', op.requester,
+      jsonb_build_object('run_id', op.run_id, 'worker', worker, 'approved_at', op.approved_at, 'approvals', approvals),
+      moment);
+    -- Column by column: a query that returns the row costs several times as much.
+    outcome := 'claimed';
+    operation_id := op.operation_id;
+    run_id := op.run_id;
+    claimed_at := moment;
+    type := op.type;
+    version := op.type_version;
+    run_mode := op.mode;
+    requester := op.requester;
+    auth_kind := op.auth_kind;
+    token_id := op.token_id;
+    params_hash := op.params_hash;
+    policy_digest := op.policy_digest;
+    state_key := op.state_key;
+    effect := op.effect;
+    redacted := op.redacted;
+    row_version := op.row_version;
+    votes_required := op.votes_required;
+    requested_at := op.requested_at;
+    expires_at := op.expires_at;
+    approved_at := op.approved_at;
+    run_deadline := op.run_deadline;
+    lease_until := op.run_lease_until;
+    sealed_payload := op.sealed_payload;
+    request_audit_id := op.request_audit_id;
+    run_audit_id := op.run_audit_id;
+    return next;
   end loop;
 end
 $$;

@@ -12,11 +12,10 @@ declare
   kind underseal.operation_type;
 begin
   if me is null then
-    select d.outcome, d.reason, d.message into refusal from underseal._denied() d;
+    refusal := underseal._denied();
   else
-    select t.* into kind from underseal.operation_type t
-    where t.type = begin_request.type and t.version = begin_request.version;
-    select r.outcome, r.reason, r.message into refusal from underseal._type_refusal(kind, type, version) r;
+    kind := underseal._type_in_force(type);
+    refusal := underseal._type_refusal(kind, type, version);
   end if;
   if refusal.outcome is not null then
     return query select refusal.outcome, refusal.reason, refusal.message, null::text, null::text, null::jsonb, null::text,
@@ -31,22 +30,35 @@ $$;
 comment on function underseal.begin_request(text, integer, text) is
   'What a client needs to seal a request: the type''s schema, mode, policy and durations in seconds, the principal it acts for, and the database instant that goes into the seal. Writes nothing. Outcomes: ready; refused (unknown-type, version-changed, provider-disarmed); denied.';
 
+create or replace function underseal._type_in_force(type text) returns underseal.operation_type
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  kind underseal.operation_type;
+begin
+  select t.* into kind from underseal.operation_type t
+  where t.type = _type_in_force.type
+  order by t.version desc limit 1;
+  return kind;
+end
+$$;
+comment on function underseal._type_in_force(text) is 'The version of a type that is in force, the highest; null where there is none.';
+
 create or replace function underseal._type_refusal(kind underseal.operation_type, type text, version integer,
   out outcome text, out reason text, out message text)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  current_version integer := underseal._current_version(type);
 begin
-  if current_version is null then
+  if kind.type is null then
     outcome := 'refused';
     reason := 'unknown-type';
     message := format('Expected a registered operation type, found %s. Register it, or correct the name.', type);
-  elsif kind.type is null or kind.version <> current_version then
+  elsif kind.version is distinct from _type_refusal.version then
     outcome := 'refused';
     reason := 'version-changed';
-    message := format('Expected %s version %s, found version %s. Request again with the version in force.', type, current_version, version);
+    message := format('Expected %s version %s, found version %s. Request again with the version in force.', type, kind.version, version);
   elsif not kind.armed then
     outcome := 'refused';
     reason := 'provider-disarmed';
@@ -55,7 +67,7 @@ begin
 end
 $$;
 comment on function underseal._type_refusal(underseal.operation_type, text, integer) is
-  'Why a type cannot be requested now; a null outcome if it can.';
+  'Why the version of a type cannot be requested now, given the version in force; a null outcome if it can.';
 
 create or replace function underseal.request_operation(
   operation_id uuid, type text, version integer, params_hash bytea, principal text, auth_kind text, token_id text,
@@ -73,18 +85,20 @@ declare
   op underseal.held_operation;
   said underseal.outcome;
   leak text;
+  tried boolean := false;
   moment timestamptz;
 begin
   perform underseal._require_read_committed();
   if me is null then
-    select d.outcome, d.reason, d.message into said from underseal._denied() d;
-    return query select said.outcome, said.reason, said.message, null::uuid, null::text, null::text, null::bigint,
-      null::bytea, null::timestamptz, null::timestamptz, null::jsonb, null::uuid;
+    said := underseal._denied();
+    outcome := said.outcome;
+    reason := said.reason;
+    message := said.message;
+    return next;
     return;
   end if;
-  select t.* into kind from underseal.operation_type t
-  where t.type = request_operation.type and t.version = request_operation.version;
-  select r.outcome, r.reason, r.message into said from underseal._type_refusal(kind, type, version) r;
+  kind := underseal._type_in_force(type);
+  said := underseal._type_refusal(kind, type, version);
   if said.outcome is null and kind.policy_digest is distinct from request_operation.policy_digest then
     said := row('conflict'::text, 'policy-changed'::text,
       format('Expected the policy in force for %s, found another: it changed while the request was made. Begin the request again.', type));
@@ -102,29 +116,44 @@ begin
     end if;
   end if;
   if said.outcome is not null then
-    return query select said.outcome, said.reason, said.message, null::uuid, null::text, null::text, null::bigint,
-      null::bytea, null::timestamptz, null::timestamptz, null::jsonb, null::uuid;
+    outcome := said.outcome;
+    reason := said.reason;
+    message := said.message;
+    return next;
     return;
   end if;
 
+  audit_id := gen_random_uuid();
   loop
-    select o.* into op from underseal.held_operation o
-    where o.fingerprint = any (request_operation.older_fingerprints || request_operation.fingerprint)
-      and o.ended_at is null
-    limit 1;
-    if found and op.requester <> me then
-      perform underseal._report(op.operation_id::text, 'foreign-fingerprint',
-        'Expected the fingerprint of its own requester, found one that another requester''s request has. Somebody edited the row.');
-      return query select 'conflict', 'fingerprint-taken',
-        'Expected a fingerprint of your own, found it taken. Ask an operator to run underseal doctor.',
-        null::uuid, null::text, null::text, null::bigint, null::bytea, null::timestamptz, null::timestamptz, null::jsonb, null::uuid;
-      return;
-    elsif found then
-      return query select 'duplicate', null::text,
-        format('This is already open as operation %s, %s.', op.operation_id, op.state),
-        op.operation_id, op.state, op.mode, op.row_version, op.params_hash, op.requested_at, op.expires_at,
-        op.sealed_payload, op.request_audit_id;
-      return;
+    -- The insert itself finds an open duplicate under the same key, so only an older key is looked for beforehand.
+    if tried or older_fingerprints <> '{}' then
+      select o.* into op from underseal.held_operation o
+      where o.fingerprint = any (request_operation.older_fingerprints || request_operation.fingerprint)
+        and o.ended_at is null
+      limit 1;
+      if found and op.requester <> me then
+        perform underseal._report(op.operation_id::text, 'foreign-fingerprint',
+          'Expected the fingerprint of its own requester, found one that another requester''s request has. Somebody edited the row.');
+        return query select 'conflict', 'fingerprint-taken',
+          'Expected a fingerprint of your own, found it taken. Ask an operator to run underseal doctor.',
+          null::uuid, null::text, null::text, null::bigint, null::bytea, null::timestamptz, null::timestamptz, null::jsonb, null::uuid;
+        return;
+      elsif found then
+        return query select 'duplicate', null::text,
+          format('This is already open as operation %s, %s.', op.operation_id, op.state),
+          op.operation_id, op.state, op.mode, op.row_version, op.params_hash, op.requested_at, op.expires_at,
+          op.sealed_payload, op.request_audit_id;
+        return;
+      end if;
+    end if;
+    if tried then
+      perform from underseal.held_operation o where o.operation_id = request_operation.operation_id;
+      if found then
+        return query select 'conflict', 'id-taken',
+          format('Expected a new operation id, found %s in use. Choose a random id and seal again.', request_operation.operation_id),
+          null::uuid, null::text, null::text, null::bigint, null::bytea, null::timestamptz, null::timestamptz, null::jsonb, null::uuid;
+        return;
+      end if;
     end if;
     moment := underseal.clock();
     insert into underseal.held_operation as o (
@@ -134,32 +163,31 @@ begin
     values (
       request_operation.operation_id, kind.type, kind.version, kind.mode, me, request_operation.auth_kind,
       request_operation.token_id, request_operation.params_hash, kind.policy_digest,
-      kind.votes_required, kind.run_within, request_operation.state_key, moment, moment + kind.hold_for, gen_random_uuid(),
+      kind.votes_required, kind.run_within, request_operation.state_key, moment, moment + kind.hold_for, audit_id,
       request_operation.effect, request_operation.redacted, 1,
       'HELD', me, moment, request_operation.fingerprint, request_operation.fingerprint_key_id,
       request_operation.sealed_payload, request_operation.sealed_payload ->> 'kid')
-    on conflict do nothing
-    returning o.* into op;
+    on conflict do nothing;
     exit when found;
-    -- Somebody was faster: with the same request, which the next look-up finds, or with the same id.
-    perform from underseal.held_operation o where o.operation_id = request_operation.operation_id;
-    if found then
-      return query select 'conflict', 'id-taken',
-        format('Expected a new operation id, found %s in use. Choose a random id and seal again.', request_operation.operation_id),
-        null::uuid, null::text, null::text, null::bigint, null::bytea, null::timestamptz, null::timestamptz, null::jsonb, null::uuid;
-      return;
-    end if;
+    -- Somebody was faster: with the same request, or with the same id.
+    tried := true;
   end loop;
 
   insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
-  values (op.operation_id, op.request_audit_id, null, 'request', op.requester,
-    jsonb_build_object('type', op.type, 'version', op.type_version, 'params_hash', encode(op.params_hash, 'hex'),
-      'auth_kind', op.auth_kind), op.requested_at);
-  return query select 'held', null::text,
-    format('Held until %s for %s.', to_char(op.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'),
-      case op.votes_required when 1 then 'one approval' else format('%s approvals', op.votes_required) end),
-    op.operation_id, op.state, op.mode, op.row_version, op.params_hash, op.requested_at, op.expires_at,
-    null::jsonb, op.request_audit_id;
+  values (request_operation.operation_id, audit_id, null, 'request', me,
+    jsonb_build_object('type', kind.type, 'version', kind.version, 'params_hash', encode(params_hash, 'hex'),
+      'auth_kind', auth_kind), moment);
+  outcome := 'held';
+  held_id := operation_id;
+  state := 'HELD';
+  mode := kind.mode;
+  row_version := 1;
+  held_hash := params_hash;
+  requested_at := moment;
+  expires_at := moment + kind.hold_for;
+  message := format('Held until %s for %s.', to_char(expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'),
+    case kind.votes_required when 1 then 'one approval' else format('%s approvals', kind.votes_required) end);
+  return next;
 end
 $$;
 comment on function underseal.request_operation(uuid, text, integer, bytea, text, text, text, bytea, text, text, text, jsonb, bytea, text, bytea[]) is

@@ -178,7 +178,9 @@ begin
     insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
     values (op.operation_id, gen_random_uuid(), op.run_audit_id, 'result', op.requester,
       jsonb_build_object('state', ended_as, 'reason', why, 'detail', finish_run.detail), moment);
-    return query select 'finished', null::text, null::text, op.state;
+    outcome := 'finished';
+    state := op.state;
+    return next;
     return;
   end if;
 
@@ -189,8 +191,9 @@ begin
     -- The fact that it came too late, and what it would have said, stays on the timeline (H8.3).
     if not exists (
       select from underseal.held_event e where e.operation_id = op.operation_id and e.type = 'late-finish') then
-      perform underseal._record_event(op.operation_id, 'late-finish', 'worker:' || op.run_worker, op.state, op.state,
-        'lease-lost', jsonb_build_object('would_be', ended_as), moment);
+      insert into underseal.held_event (operation_id, type, actor, from_state, to_state, reason, detail, recorded_at)
+      values (op.operation_id, 'late-finish', 'worker:' || op.run_worker, op.state, op.state, 'lease-lost',
+        jsonb_build_object('would_be', ended_as), moment);
     end if;
   end if;
   return query select said.outcome, said.reason, said.message, op.state;
