@@ -29,20 +29,6 @@ pytest_plugins = ["tests.plugins.clauses"]
 DATA = pytest.StashKey[Path]()
 
 
-# A clone is three hundred files. In memory that takes 20 ms, on a slow disk fifteen times as long.
-IN_MEMORY = Path("/dev/shm")
-ROOM_NEEDED = 2 * 1024**3
-
-
-def _directory() -> Path:
-    roomy = (
-        IN_MEMORY.is_dir()
-        and os.access(IN_MEMORY, os.W_OK)
-        and shutil.disk_usage(IN_MEMORY).free > ROOM_NEEDED
-    )
-    return Path(tempfile.mkdtemp(prefix="underseal-test-", dir=IN_MEMORY if roomy else None))
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Name one data directory for all the processes of this run; the server starts when a test first needs it."""
     given: dict[str, str] | None = getattr(config, "workerinput", None)

@@ -18,6 +18,7 @@ from psycopg import sql
 from tools.mutant_list import Mutant, mutated
 from tools.pytest_run import Run, run_pytest
 from underseal.foundation.server import THROWAWAY, embedded_server
+from underseal.testing import in_memory
 
 DSN_VARIABLE = "UNDERSEAL_TEST_DSN"
 _LEFT_OUT = shutil.ignore_patterns(
@@ -150,7 +151,9 @@ def workshops(root: Path, count: int) -> Iterator[list[Workshop]]:
     with ExitStack() as stack:
         made = []
         for number in range(count):
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="underseal-mutants-")))
+            folder = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="underseal-mutants-", dir=in_memory()))
+            )
             copy = Path(shutil.copytree(root, folder / "repository", ignore=_LEFT_OUT, symlinks=True))
             dsn = (
                 given or stack.enter_context(embedded_server(folder / f"data{number}", THROWAWAY)).conninfo()
