@@ -77,9 +77,20 @@ class Stop(Exception):  # noqa: N818 - it ends a command, also where nothing is 
             click.echo(json.dumps(said))
             return
         head = self.outcome if self.reason is None else f"{self.outcome} ({visible(self.reason)})"
-        # A message may quote what somebody wrote.
-        lines = "\n".join(map(visible, self.message.splitlines()))
-        click.echo(f"{click.style(head, fg='red', bold=True)}: {lines}", err=True)
+        click.echo(f"{click.style(head, fg='red', bold=True)}: {_seen(self.message)}", err=True)
+
+
+def say(message: str | None) -> None:
+    """Print what the database says after a "yes"; a message may quote what somebody wrote.
+
+    Parameters:
+        message: its message.
+    """
+    click.echo(_seen(message or "Done."))
+
+
+def _seen(message: str) -> str:
+    return "\n".join(map(visible, message.splitlines()))
 
 
 def exit_code_of(outcome: str) -> int:

@@ -27,7 +27,7 @@ def duration(length: timedelta) -> str:
     Parameters:
         length: zero or more.
     """
-    seconds = int(length.total_seconds())
+    seconds = round(length.total_seconds())
     for (name, size), (smaller, part) in zip(_UNITS, (*_UNITS[1:], ("", 0)), strict=True):
         if seconds >= size:
             rest = seconds % size // part if part else 0

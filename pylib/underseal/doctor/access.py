@@ -87,16 +87,7 @@ def check_grants(look: Look) -> Iterator[Finding]:
 
 def check_access(look: Look) -> Iterator[Finding]:
     """What `grant_access` noted is granted and no more; roles that only assert their principals are named (E13)."""
-    for row in look.rows(
-        "select g.grantee, g.access from underseal.access_grants g where g.principal = 'asserted'"
-    ):
-        decides = row["access"] in ("approver", "operator")
-        yield Finding(
-            "warning" if decides else "note", "access", "principal-asserted", row["grantee"],
-            f"role {row['grantee']} has {row['access']} access and says itself for whom it acts",
-            "right for a service that authenticates its callers; "
-            f"for people: underseal.grant_access('{row['grantee']}', '{row['access']}', 'login') and map_login",
-        )  # fmt: skip
+    yield from _asserted(look)
     yield from _grant_differences(look)
     for kind, found, fix in _LOST:
         for subject, detail in look.facts(kind):
@@ -117,6 +108,20 @@ _LOST = (
     ("worker-not-member", "worker {subject} is no member of role {detail}: runs in that role are refused",
      "grant {detail} to {subject}"),
 )  # fmt: skip
+
+
+def _asserted(look: Look) -> Iterator[Finding]:
+    for row in look.rows(
+        "select g.grantee, g.access in ('approver', 'operator') as decides,"
+        " string_agg(g.access, ', ' order by g.access) as accesses"
+        " from underseal.access_grants g where g.principal = 'asserted' group by 1, 2 order by 1, 2"
+    ):
+        yield Finding(
+            "warning" if row["decides"] else "note", "access", "principal-asserted", row["grantee"],
+            f"role {row['grantee']} has the access {row['accesses']} and says itself for whom it acts",
+            "right for a service that authenticates its callers; people's logins are bound: "
+            "underseal access grant ROLE ACCESS --principal login, and underseal access map-login",
+        )  # fmt: skip
 
 
 def _grant_differences(look: Look) -> Iterator[Finding]:

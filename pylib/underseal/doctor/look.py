@@ -72,10 +72,12 @@ class Look:
 
     @cached_property
     def _facts(self) -> list[Row]:
-        rows = self.rows("select * from underseal.examine_schema()")
-        if rows and rows[0]["outcome"] == "denied":
-            raise CannotCheckError("it takes operator or reader access, or the schema's owner")
-        return rows
+        try:
+            return self.rows("select * from underseal.examine_schema()")
+        except psycopg.errors.InsufficientPrivilege:
+            denied = True
+        assert denied
+        raise CannotCheckError("it takes operator or reader access, or the schema's owner")
 
     @cached_property
     def server(self) -> Row:
