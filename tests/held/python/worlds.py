@@ -284,11 +284,11 @@ class World:
                 {**columns, "id": held.operation_id},
             )
 
-    def edit_vote(self, held: Held, approver: str, **columns: Any) -> None:
+    def edit_vote(self, held: Held, who: str, /, **columns: Any) -> None:
         """Change columns of a vote by hand, with the triggers off."""
         settings = ", ".join(f"{column} = %({column})s" for column in columns)
         with self.triggers_off():
             self.admin.execute(
                 f"update underseal.held_vote set {settings} where operation_id = %(id)s and approver = %(who)s",
-                {**columns, "id": held.operation_id, "who": approver},
+                {**columns, "id": held.operation_id, "who": who},
             )
