@@ -239,11 +239,12 @@ when ((old.state, old.changed_by, old.changed_at) is distinct from (new.state, n
 execute function underseal._record_held_change();
 comment on trigger held_operation_record_update on underseal.held_operation is 'Writes the event of a change, at the origin.';
 
--- There is no REPLACE for a constraint trigger.
-drop trigger if exists held_operation_has_event on underseal.held_operation;
-create constraint trigger held_operation_has_event
+-- There is no REPLACE for a constraint trigger. Its name sorts after the trigger that writes the event, which matters
+-- where a transaction has made its constraints immediate.
+drop trigger if exists held_operation_recorded on underseal.held_operation;
+create constraint trigger held_operation_recorded
 after insert or update of state on underseal.held_operation
 deferrable initially deferred
 for each row execute function underseal._demand_held_event();
-alter table underseal.held_operation enable always trigger held_operation_has_event;
-comment on trigger held_operation_has_event on underseal.held_operation is 'At commit: no state without its event.';
+alter table underseal.held_operation enable always trigger held_operation_recorded;
+comment on trigger held_operation_recorded on underseal.held_operation is 'At commit: no state without its event.';

@@ -37,8 +37,8 @@ begin
         continue when not found;
       end if;
       -- What was deferred to the commit is judged here, inside the row's own subtransaction.
-      set constraints underseal.held_operation_has_event immediate;
-      set constraints underseal.held_operation_has_event deferred;
+      set constraints underseal.held_operation_recorded immediate;
+      set constraints underseal.held_operation_recorded deferred;
       return query select due.what, null::text, null::text, due.operation_id;
     exception when others then
       perform underseal._report(due.operation_id::text, 'sweep-failed',

@@ -61,6 +61,8 @@ begin
     else 'HELD' end;
   moment := underseal.clock();
 
+  -- The vote's row follows its operation's; also in a transaction that has made its constraints immediate.
+  set constraints underseal.held_operation_recorded deferred;
   update underseal.held_operation o
   set state = next_state,
     changed_by = me,
