@@ -7,7 +7,7 @@ as $$
 begin
   if tg_op = 'DELETE' then
     perform from underseal.held_event_position n where n.operation_id = old.operation_id and n.seq = old.seq;
-    if found or coalesce(underseal._may_be_purged(old.operation_id), false) then
+    if found or coalesce(underseal._may_be_purged(old.operation_id) and underseal._heard(old.operation_id, old.seq), false) then
       return old;
     end if;
   end if;

@@ -7,9 +7,8 @@ as $$
 declare
   proc record;
 begin
-  select p.prosecdef, p.proowner, r.rolsuper into proc
+  select p.prosecdef, p.proowner into proc
   from pg_catalog.pg_proc p
-  join pg_catalog.pg_roles r on r.oid = p.proowner
   where p.oid = to_regprocedure(hook);
   if not found then
     return format('expected an existing function, found none named %s', hook);
@@ -17,8 +16,9 @@ begin
   if not proc.prosecdef then
     return format('expected %s to be SECURITY DEFINER, found SECURITY INVOKER', hook);
   end if;
-  if proc.rolsuper or proc.proowner = underseal._owner() then
-    return format('expected %s to belong to a role that is neither the owner of schema underseal nor a superuser', hook);
+  -- True of the owner itself, of its members and of superusers.
+  if pg_has_role(proc.proowner, underseal._owner(), 'MEMBER') then
+    return format('expected %s to belong to a role that is neither the owner of schema underseal, nor its member, nor a superuser', hook);
   end if;
   return null;
 end

@@ -54,7 +54,7 @@ begin
     return query select 'registered', null::text,
       format('Consumer %s reads from position %s on.', consumer, start + 1), start;
   else
-    return query select 'unchanged', null::text, format('Consumer %s is registered already.', consumer), c.acknowledged
+    return query select 'unchanged', null::text, format('Consumer %s is registered already.', c.consumer), c.acknowledged
     from underseal.outbox_consumer c where c.consumer = register_consumer.consumer;
   end if;
 end

@@ -68,7 +68,7 @@ begin
   else
     because := 'It has ended.';
   end if;
-  if op.requester = me and op.state in ('HELD', 'APPROVED') then
+  if op.requester = me and op.state in ('HELD', 'APPROVED') and coalesce(op.run_deadline, op.expires_at) > moment then
     allowed := allowed || 'cancel'::text;
   end if;
 
@@ -109,7 +109,9 @@ begin
   end if;
   if after_id is not null then
     select o.requested_at, o.operation_id into start_at, start_id
-    from underseal.held_operation o where o.operation_id = after_id;
+    from underseal.held_operation o
+    where o.operation_id = after_id
+      and (o.requester = me or underseal._is_eligible(o.type, o.type_version, me, o.operation_id));
     if not found then
       select n.outcome, n.reason, n.message into said from underseal._not_found(after_id) n;
       outcome := said.outcome;

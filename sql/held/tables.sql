@@ -198,7 +198,7 @@ create table underseal.held_vote (
   constraint held_vote_decision_known check (decision in ('approve', 'reject')),
   constraint held_vote_decision_key_named check (decision_key_id = sealed_decision ->> 'kid'),
   constraint held_vote_reason_size check (octet_length(reason) <= 8192),
-  constraint held_vote_rejection_says_why check (decision = 'approve' or length(trim(reason)) > 0)
+  constraint held_vote_rejection_says_why check (decision = 'approve' or coalesce(length(trim(reason)), 0) > 0)
 );
 comment on table underseal.held_vote is 'One row a vote; one vote an approver.';
 comment on column underseal.held_vote.operation_id is 'The operation voted on.';
