@@ -26,33 +26,35 @@ from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, in
 
 pytest_plugins = ["tests.plugins.clauses"]
 
+DSN = "UNDERSEAL_TEST_DSN"
 DATA = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name one data directory for all the processes of this run; the server starts when a test first needs it."""
     given: dict[str, str] | None = getattr(config, "workerinput", None)
-    config.stash[DATA] = Path(
-        given["underseal_data"] if given else tempfile.mkdtemp(prefix="underseal-test-")
-    )
+    if given:
+        config.stash[DATA] = Path(given["underseal_data"])
+    elif DSN not in os.environ:
+        config.stash[DATA] = Path(tempfile.mkdtemp(prefix="underseal-test-", dir=in_memory()))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist process where the data directory is."""
-    node.workerinput["underseal_data"] = str(node.config.stash[DATA])
+    node.workerinput["underseal_data"] = str(node.config.stash.get(DATA, ""))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the data directory, from the process that made it."""
-    if not hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput") and DATA in config.stash:
         shutil.rmtree(config.stash[DATA], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def postgres(pytestconfig: pytest.Config) -> Iterator[Server]:
     """The server of this run."""
-    if dsn := os.environ.get("UNDERSEAL_TEST_DSN"):
+    if dsn := os.environ.get(DSN):
         given = {"host": "localhost", "port": "5432", "user": "postgres", "password": ""}
         given |= {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
         yield Server(given["host"], int(given["port"]), given["user"], given["password"])
