@@ -1,0 +1,42 @@
+"""The table and the file that a run leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+AT_LEAST: Final = {"held.c16.vs_bare": 0.6}
+BELOW: Final = {
+    "held.big.claim_ratio": 1.5,
+    "held.big.list_ratio": 1.5,
+    "held.big.sweep_ratio": 1.5,
+    "held.outbox.empty_poll_ratio": 1.5,
+}
+
+
+def _target(name: str, value: float) -> str:
+    if name in AT_LEAST:
+        return f"at least {AT_LEAST[name]}: {'yes' if value >= AT_LEAST[name] else 'NO'}"
+    if name in BELOW:
+        return f"below {BELOW[name]}: {'yes' if value < BELOW[name] else 'NO'}"
+    return ""
+
+
+def show(numbers: Mapping[str, float], console: Console) -> None:
+    """Print one line a number, with its target where it has one."""
+    table = Table("measure", "value", "target", title="Held operations")
+    table.columns[1].justify = "right"
+    for name, value in numbers.items():
+        table.add_row(name, f"{value:,.2f}" if value < 100 else f"{value:,.0f}", _target(name, value))
+    console.print(table)
+
+
+def write(numbers: Mapping[str, float], path: Path) -> None:
+    """Write the numbers as one flat JSON object."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({name: round(value, 4) for name, value in numbers.items()}, indent=2) + "\n")
