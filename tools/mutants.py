@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    chosen = select(everything, options.only, options.shard)
+    chosen = select(remaining(everything) if options.remaining else everything, options.only, options.shard)
     verdicts: dict[str, Verdict] = {}
     if chosen:
         with workshops(ROOT, max(1, min(options.jobs, len(chosen)))) as places:
@@ -54,6 +54,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--only", metavar="SUBSTRING", action="append", help="mutants whose name or file contains this"
+    )
+    parser.add_argument(
+        "--remaining", action="store_true", help="only what no run has killed yet as it is written now"
     )
     parser.add_argument("--jobs", type=int, default=2, help="mutants tried at a time (default 2)")
     parser.add_argument(
@@ -80,6 +83,17 @@ def select(mutants: Sequence[Mutant], only: Sequence[str] | None, shard: tuple[i
     wanted = [m for m in mutants if not only or any(text in m.name or text in m.file for text in only)]
     part, parts = shard
     return wanted[part - 1 :: parts]
+
+
+def remaining(mutants: Sequence[Mutant], path: Path = RECORD) -> list[Mutant]:
+    """The mutants that no run has killed as they are written now.
+
+    Parameters:
+        mutants: the whole list.
+        path: the record of the runs.
+    """
+    before = _read(path)
+    return [m for m in mutants if not before.get(m.digest, {"killed": False})["killed"]]
 
 
 def try_all(mutants: Sequence[Mutant], places: Sequence[Workshop]) -> Iterator[tuple[Mutant, Verdict]]:

@@ -10,7 +10,7 @@ import pytest
 from tools.clause_list import ROOT
 from tools.mutant_list import Mutant
 from tools.mutant_runner import Verdict
-from tools.mutants import record, select
+from tools.mutants import record, remaining, select
 
 ENTRY = """
 [[mutant]]
@@ -114,6 +114,8 @@ def test_results_of_entries_that_are_gone_or_changed_are_dropped(tmp_path: Path)
     path = tmp_path / "mutants.json"
     old, kept = Mutant("old", "f", "a", "b", ("t",)), Mutant("kept", "f", "a", "c", ("t",))
     record([old, kept], {"old": Verdict("killed", ""), "kept": Verdict("killed", "")}, path)
+    assert remaining([old, kept], path) == []
     changed = Mutant("old", "f", "a", "d", ("t",))
+    assert remaining([changed, kept], path) == [changed]
     record([changed, kept], {}, path)
     assert [entry["name"] for entry in json.loads(path.read_text())["mutants"]] == ["kept"]
