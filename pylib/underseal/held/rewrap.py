@@ -12,7 +12,7 @@ from underseal.held import kernel
 from underseal.held.core import Core
 from underseal.held.model import RewrapProgress
 from underseal.held.payload import DecisionSeal, Payload
-from underseal.seal import KeyRing, fingerprint
+from underseal.seal import KeyRing, fingerprint, key_id_of
 from underseal.seal.keys import Purpose
 
 
@@ -72,11 +72,10 @@ def _payload(keys: KeyRing, row: Row) -> Steps[Row]:
     opened = Payload.opened(row["sealed"], keys, row["operation_id"])
     key = keys.active("fingerprint")
     digest = fingerprint(key, opened.requester, opened.type, opened.version, opened.canonical)
-    return (
-        yield from kernel.rewrap_operation(
-            row["operation_id"], row["sealed"], opened.sealed(keys), digest, key.id
-        )
-    )
+    # Where only the fingerprint's key was rotated the seal stays: the table lets it be replaced under another key alone.
+    kept = key_id_of(row["sealed"]) == keys.active("payload").id
+    sealed = row["sealed"] if kept else opened.sealed(keys)
+    return (yield from kernel.rewrap_operation(row["operation_id"], row["sealed"], sealed, digest, key.id))
 
 
 def _decision(keys: KeyRing, row: Row) -> Steps[Row]:

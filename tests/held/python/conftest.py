@@ -17,18 +17,28 @@ def asynchronous(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "async")
 
 
-@pytest.fixture
-def make_world(database: TestDatabase, db: DictConnection, asynchronous: bool) -> Iterator[Callable[..., World]]:
-    """Build a world with options of the client's."""
+def _worlds(database: TestDatabase, owner: DictConnection, asynchronous: bool) -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def make(**options: Any) -> World:
-        made.append(World(database, db, asynchronous, **options))
+        made.append(World(database, owner, asynchronous, **options))
         return made[-1]
 
     yield make
     for world in made:
         world.close()
+
+
+@pytest.fixture
+def make_world(database: TestDatabase, db: DictConnection, asynchronous: bool) -> Iterator[Callable[..., World]]:
+    """Build a world with options of the client's."""
+    yield from _worlds(database, db, asynchronous)
+
+
+@pytest.fixture
+def make_sync_world(database: TestDatabase, db: DictConnection) -> Iterator[Callable[..., World]]:
+    """The same over the sync client alone, for what does not depend on the client."""
+    yield from _worlds(database, db, False)
 
 
 @pytest.fixture
@@ -38,8 +48,13 @@ def world(make_world: Callable[..., World]) -> World:
 
 
 @pytest.fixture
-def sync_world(database: TestDatabase, db: DictConnection) -> Iterator[World]:
-    """The same over the sync client alone, for what does not depend on the client."""
-    world = World(database, db, asynchronous=False)
-    yield world
-    world.close()
+def sync_world(make_sync_world: Callable[..., World]) -> World:
+    """The same over the sync client alone."""
+    return make_sync_world()
+
+
+@pytest.fixture
+def async_world(database: TestDatabase, db: DictConnection) -> Iterator[World]:
+    """The same over the async client alone."""
+    for make in _worlds(database, db, True):
+        yield make()

@@ -598,10 +598,8 @@ ORDER: list[tuple[str, Callable[[World, Held], None]]] = [
 
 @pytest.mark.clause("H6.11a", "H6.11b")
 @pytest.mark.parametrize("first", range(len(ORDER)), ids=[reason for reason, _ in ORDER])
-def test_the_first_refusal_wins(make_world: Callable[..., World], asynchronous: bool, first: int) -> None:
-    if asynchronous:
-        return
-    world = make_world(spent=Register())
+def test_the_first_refusal_wins(make_sync_world: Callable[..., World], first: int) -> None:
+    world = make_sync_world(spent=Register())
     held = world.approved()
     for _, spoil in ORDER[first:]:
         spoil(world, held)

@@ -268,7 +268,7 @@ class World:
     @contextmanager
     def triggers_off(self) -> Iterator[None]:
         """What a writer with all rights on the tables can do."""
-        tables = ("held_operation", "held_vote", "replay_ticket", "operation_type")
+        tables = ("held_operation", "held_vote", "held_event", "held_event_pending", "replay_ticket", "operation_type")
         for table in tables:
             self.admin.execute(f"alter table underseal.{table} disable trigger all")
         yield
