@@ -19,11 +19,11 @@ Way = Literal["pipeline", "one-by-one", "one-statement"]
 OPERATION: Final = """
   insert into bare.held_operation (operation_id, type, type_version, mode, requester, auth_kind, token_id,
     params_hash, policy_digest, votes_required, run_within, state_key, requested_at, expires_at,
-    request_audit_id, effect, redacted, row_version, state, changed_by, changed_at, fingerprint, fingerprint_key_id, sealed_payload,
-    payload_key_id)
+    request_audit_id, effect, redacted, row_version, state, changed_by, changed_at, fingerprint,
+    fingerprint_key_id, sealed_payload, payload_key_id)
   values (%(id)s, %(type)s, 1, 'ON_APPROVAL', 'ann', 'session', null, %(hash)s, %(hash)s, 1, interval '1 day',
-    %(state_key)s, clock_timestamp(), clock_timestamp() + interval '1 day', %(id)s, %(effect)s, %(redacted)s, 1, 'HELD', 'ann',
-    clock_timestamp(), %(fingerprint)s, 'bench-key', %(payload)s, 'bench-key')
+    %(state_key)s, clock_timestamp(), clock_timestamp() + interval '1 day', %(id)s, %(effect)s, %(redacted)s, 1,
+    'HELD', 'ann', clock_timestamp(), %(fingerprint)s, 'bench-key', %(payload)s, 'bench-key')
 """
 VOTE: Final = """
   insert into bare.held_vote (operation_id, approver, decision, params_hash, row_version, cast_at, sealed_decision,

@@ -15,7 +15,7 @@ from bench.request import DECISION_BYTES, EFFECT, PAYLOAD_BYTES, REDACTED, STATE
 from bench.setting import TYPE
 
 _ORG: Final = uuid.UUID(int=0)
-_TABLES: Final = ("held_operation", "held_vote", "held_event", "held_event_position")
+_TABLES: Final = ("held_operation", "held_vote", "held_event", "held_event_position", "audit_entry")
 
 _OPERATION: Final = """
   insert into underseal.held_operation (operation_id, type, type_version, mode, requester, auth_kind, params_hash,
@@ -23,7 +23,8 @@ _OPERATION: Final = """
     row_version, state, changed_by, changed_at, approved_at, run_deadline, run_id, run_audit_id, run_worker,
     run_token_hash, run_lease_until, ended_at, fingerprint, fingerprint_key_id, sealed_payload, payload_key_id)
   select md5(concat(%(state)s::text, %(due)s::boolean, n))::uuid, t.type, 1, t.mode, 'user' || n %% 1000, 'session',
-    t.policy_digest, t.policy_digest, 1, interval '1 day', %(state_key)s, asked, asked + interval '1 day', %(org)s, %(effect)s, %(redacted)s, 1,
+    t.policy_digest, t.policy_digest, 1, interval '1 day',
+    %(state_key)s, asked, asked + interval '1 day', %(org)s, %(effect)s, %(redacted)s, 1,
     %(state)s, 'bob', asked,
     case when %(approved)s then asked end,
     case when %(approved)s then least + n * interval '1 millisecond' end,
@@ -39,7 +40,8 @@ _OPERATION: Final = """
   cross join generate_series(1, %(amount)s) n
   cross join lateral (select
     clock_timestamp() - case when %(ended)s or %(due)s then interval '80 days' else interval '20 hours' end
-      + n * (case when %(ended)s then interval '77 days' else interval '19 hours' end / greatest(%(amount)s, 1)) as asked,
+      + n * (case when %(ended)s then interval '77 days' else interval '19 hours' end / greatest(%(amount)s, 1))
+      as asked,
     clock_timestamp() + case when %(due)s then interval '-1 day' else interval '1 day' end as least) at
   where t.type = %(type)s
 """
@@ -49,6 +51,11 @@ _VOTES: Final = """
   select o.operation_id, 'bob', 'approve', o.params_hash, 1, o.approved_at, %(decision)s::jsonb, 'bench-key'
   from underseal.held_operation o
   where o.state in ('APPROVED', 'EXECUTING')
+"""
+_AUDIT: Final = """
+  insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
+  select o.operation_id, o.request_audit_id, null, 'request', o.requester, '{}', o.requested_at
+  from underseal.held_operation o
 """
 _EVENTS: Final = """
   insert into underseal.held_event (operation_id, seq, type, actor, from_state, to_state, recorded_at)
@@ -122,6 +129,7 @@ def add_history(admin: psycopg.Connection[Any], *, ended: int, opened: int) -> N
         for state, share in (("HELD", 0.1), ("APPROVED", 0.05), ("EXECUTING", 0.05)):
             _add(admin, int(opened * share), state, due=True)
         admin.execute(_VOTES, {"decision": envelope("held-decision-v1", _ORG, DECISION_BYTES)})
+        admin.execute(_AUDIT)
         admin.execute(_EVENTS)
         admin.execute(_POSITIONS)
         admin.execute("update underseal.outbox_head set last_position = %s", [ended + opened])
