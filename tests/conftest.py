@@ -22,7 +22,7 @@ from pytest_postgresql.executors import NoopExecutor
 from pytest_postgresql.janitor import DatabaseJanitor
 
 from underseal.foundation.server import THROWAWAY, Server, embedded_server
-from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, install, unique_name
+from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, in_memory, install, unique_name
 
 pytest_plugins = ["tests.plugins.clauses"]
 
