@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from underseal.canonical import check_schema, hides, redaction_leak, schema_flaw
+from underseal.canonical import check_schema, hides, normalise, redaction_leak, schema_flaw
 from underseal.errors import CanonicalError
 from underseal.testing import DictConnection
 
@@ -28,6 +29,21 @@ def _top(**properties: Any) -> dict[str, Any]:
             "a/b~c": {"type": "integer"},
         },
     }
+
+
+def _ask(
+    db: DictConnection, call: str, schemas: Sequence[Any], copies: Sequence[Any] | None = None
+) -> list[Any]:
+    """What an SQL expression gives for each schema, with the copy beside it."""
+    rows = db.execute(
+        f"select {call} as answer from unnest(%s::jsonb[], %s::jsonb[])"
+        " with ordinality as asked (schema, copy, at) order by asked.at",
+        [
+            [json.dumps(schema) for schema in schemas],
+            [json.dumps(copy) for copy in copies or [None] * len(schemas)],
+        ],
+    ).fetchall()
+    return [row["answer"] for row in rows]
 
 
 FLOAT = "admits a float"
@@ -149,19 +165,20 @@ FLAWS: list[tuple[str, Any, str]] = [
 
 @pytest.mark.clause("H1.5a")
 @pytest.mark.parametrize(("schema", "words"), [flaw[1:] for flaw in FLAWS], ids=[flaw[0] for flaw in FLAWS])
-def test_flaws(db: DictConnection, schema: Any, words: str) -> None:
-    row = db.execute("select underseal._schema_flaw(%s::jsonb) as flaw", [json.dumps(schema)]).fetchone()
-    assert row is not None
-    assert words in row["flaw"]
-    assert row["flaw"] == schema_flaw(schema)
+def test_flaws_in_python(schema: Any, words: str) -> None:
+    assert words in (schema_flaw(schema) or "")
     with pytest.raises(CanonicalError, match="schema at the top level"):
         check_schema(schema)
 
 
-def test_no_schema_in_sql(db: DictConnection) -> None:
-    row = db.execute("select underseal._schema_flaw(null) as flaw").fetchone()
-    assert row is not None
-    assert "is no schema of an object" in row["flaw"]
+@pytest.mark.clause("H1.5a", "H1.4b")
+def test_flaws_in_sql(db: DictConnection) -> None:
+    given = [schema for _, schema, _ in FLAWS]
+    rows = _ask(db, "underseal._schema_flaw(asked.schema)", given)
+    for (name, _, words), flaw in zip(FLAWS, rows, strict=True):
+        assert words in flaw, name
+    assert rows == [schema_flaw(schema) for schema in given]
+    assert "is no schema of an object" in _ask(db, "underseal._schema_flaw(null)", [None])[0]
 
 
 FINE: list[tuple[dict[str, Any], bool]] = [
@@ -194,14 +211,16 @@ FINE: list[tuple[dict[str, Any], bool]] = [
 
 @pytest.mark.clause("H1.5a", "H1.7a")
 @pytest.mark.parametrize(("schema", "hiding"), FINE)
-def test_fine(db: DictConnection, schema: dict[str, Any], hiding: bool) -> None:
-    row = db.execute(
-        "select underseal._schema_flaw(%(s)s::jsonb) as flaw, underseal._schema_hides(%(s)s::jsonb) as hides",
-        {"s": json.dumps(schema)},
-    ).fetchone()
-    assert row == {"flaw": None, "hides": hiding}
+def test_fine_in_python(schema: dict[str, Any], hiding: bool) -> None:
     check_schema(schema)
     assert hides(schema) is hiding
+
+
+@pytest.mark.clause("H1.5a", "H1.7a")
+def test_fine_in_sql(db: DictConnection) -> None:
+    given = [schema for schema, _ in FINE]
+    assert _ask(db, "underseal._schema_flaw(asked.schema)", given) == [None] * len(FINE)
+    assert _ask(db, "underseal._schema_hides(asked.schema)", given) == [hiding for _, hiding in FINE]
 
 
 CARD = {
@@ -263,42 +282,40 @@ LEAKS: list[tuple[Any, str | None]] = [
 ]
 
 
-@pytest.mark.clause("H1.7c")
-@pytest.mark.parametrize(("shown", "leak"), LEAKS)
-def test_leaks(db: DictConnection, shown: Any, leak: str | None) -> None:
-    row = db.execute(
-        "select underseal._redaction_leak(%s::jsonb, %s::jsonb) as leak",
-        [json.dumps(LEAKY), json.dumps(shown)],
-    ).fetchone()
-    assert row == {"leak": leak}
-    assert redaction_leak(LEAKY, shown) == leak
+TOP_LEAKS: list[tuple[Any, Any, str | None]] = [
+    (
+        {"$ref": "#/$defs/T", "$defs": {"T": _top(pin={"type": "string", "writeOnly": True})}},
+        {"pin": "x"},
+        "/pin",
+    ),
+    ({**_top(), "additionalProperties": {"type": "string", "writeOnly": True}}, {"x": "y"}, "/x"),
+    ({**_top(), "additionalProperties": {"type": "string"}}, {"x": "y"}, None),
+    ({**_top(), "additionalProperties": False}, {"x": "y"}, "/x"),
+    ({**_top(a={"type": "string"}), "writeOnly": True}, {"a": "y"}, ""),
+    (_top(a=False), {"a": "y"}, "/a"),
+]
+ALL_LEAKS = [*((LEAKY, shown, leak) for shown, leak in LEAKS), *TOP_LEAKS]
 
 
 @pytest.mark.clause("H1.7c")
-@pytest.mark.parametrize(
-    ("schema", "shown", "leak"),
-    [
-        (
-            {"$ref": "#/$defs/T", "$defs": {"T": _top(pin={"type": "string", "writeOnly": True})}},
-            {"pin": "x"},
-            "/pin",
-        ),
-        ({**_top(), "additionalProperties": {"type": "string", "writeOnly": True}}, {"x": "y"}, "/x"),
-        ({**_top(), "additionalProperties": {"type": "string"}}, {"x": "y"}, None),
-        ({**_top(), "additionalProperties": False}, {"x": "y"}, "/x"),
-        ({**_top(a={"type": "string"}), "writeOnly": True}, {"a": "y"}, ""),
-        (_top(a=False), {"a": "y"}, "/a"),
-    ],
-)
-def test_leaks_at_the_top(db: DictConnection, schema: Any, shown: Any, leak: str | None) -> None:
-    row = db.execute(
-        "select underseal._redaction_leak(%s::jsonb, %s::jsonb) as leak",
-        [json.dumps(schema), json.dumps(shown)],
-    ).fetchone()
-    assert row == {"leak": leak}
+@pytest.mark.parametrize(("schema", "shown", "leak"), ALL_LEAKS)
+def test_leaks_in_python(schema: Any, shown: Any, leak: str | None) -> None:
     assert redaction_leak(schema, shown) == leak
 
 
-def test_no_copy_in_sql(db: DictConnection) -> None:
-    row = db.execute("select underseal._redaction_leak('{}', null) as leak").fetchone()
-    assert row == {"leak": ""}
+@pytest.mark.clause("H1.7c")
+def test_leaks_in_sql(db: DictConnection) -> None:
+    given, shown = [leak[0] for leak in ALL_LEAKS], [leak[1] for leak in ALL_LEAKS]
+    found = _ask(db, "underseal._redaction_leak(asked.schema, asked.copy)", given, shown)
+    assert list(zip(shown, found, strict=True)) == [(copy, leak) for _, copy, leak in ALL_LEAKS]
+    assert _ask(db, "underseal._redaction_leak(asked.schema, null)", [LEAKY]) == [""]
+
+
+@pytest.mark.clause("H1.4b")
+def test_true_is_not_1() -> None:
+    schema = _top(a={"const": 1}, b={"enum": [True]})
+    assert normalise(schema, {"a": 1, "b": True}) == {"a": 1, "b": True}
+    for value, path in (({"a": True}, "/a"), ({"b": 1}, "/b")):
+        with pytest.raises(CanonicalError) as refused:
+            normalise(schema, value)
+        assert (refused.value.reason, refused.value.path) == ("type-mismatch", path)

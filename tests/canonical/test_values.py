@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from underseal.canonical import MAX_INTEGER, canonical_json
+from underseal.canonical import MAX_INTEGER, canonical_json, canonicalise
 from underseal.errors import CanonicalError
 
 BERLIN = timezone(timedelta(hours=2))
@@ -124,4 +124,12 @@ def test_an_error_holds_no_value() -> None:
     with pytest.raises(CanonicalError) as refused:
         canonical_json({"a": "hunter2\x00"})
     assert "hunter2" not in f"{refused.value!s}{refused.value!r}"
+
+
+@pytest.mark.clause("H1.6i")
+def test_malformed_text_leaves_no_cause() -> None:
+    # The parser's own error holds the whole document.
+    with pytest.raises(CanonicalError) as refused:
+        canonicalise('{"a":"hunter2", x}')
     assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
