@@ -134,7 +134,8 @@ def test_a_number_is_no_text(is_envelope: Any, member: str, digits: int) -> None
         pytest.param({"iv": "!" * 16}, id="IV that is no base64"),
         pytest.param({"ct": encoding.encode(bytes(15))}, id="ciphertext shorter than its tag"),
         pytest.param({"ct": "A" * 25}, id="ciphertext of an impossible length"),
-        pytest.param({"ct": "A" * 24 + "\n"}, id="ciphertext with a line feed"),
+        pytest.param({"ct": "A" * 23 + "\n"}, id="ciphertext with a line feed"),
+        pytest.param({"ct": "+" * 24}, id="ciphertext in the other alphabet"),
         pytest.param({"ct": encoding.encode(bytes(1024 * 1024 + 17))}, id="ciphertext too long"),
     ],
 )
