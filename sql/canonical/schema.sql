@@ -128,9 +128,13 @@ declare
   types text[] := underseal._schema_names(leaf, 'type');
   names jsonb[];
 begin
+  if jsonb_typeof(leaf -> 'type') not in ('string', 'array') or jsonb_typeof(leaf -> 'enum') <> 'array'
+    or jsonb_typeof(leaf -> 'properties') <> 'object' or jsonb_typeof(leaf -> 'prefixItems') <> 'array' then
+    return 'has a type, enum, properties or prefixItems of the wrong shape';
+  end if;
   if exists (
     select from jsonb_array_elements(jsonb_build_array(leaf -> 'const')
-      || case when jsonb_typeof(leaf -> 'enum') = 'array' then leaf -> 'enum' else '[]' end) as e (admitted)
+      || coalesce(leaf -> 'enum', '[]')) as e (admitted)
     where jsonb_typeof(e.admitted) = 'number' and e.admitted #>> '{}' ~ '[.]'
   ) or 'number' = any (types) then
     return 'admits a float, which has no canonical form; use an integer of a smaller unit, or a string';
@@ -144,8 +148,7 @@ begin
   if not types <@ array['object', 'array', 'string', 'integer', 'boolean', 'null'] then
     return 'names an unknown type; use object, array, string, integer, boolean or null';
   end if;
-  if 'object' = any (types) and jsonb_typeof(leaf -> 'properties') is distinct from 'object'
-    and not leaf ? 'additionalProperties' then
+  if 'object' = any (types) and not leaf ?| array['properties', 'additionalProperties'] then
     return 'admits any member; list its properties, or give additionalProperties a schema';
   end if;
   if 'array' = any (types) and not leaf ?| array['items', 'prefixItems'] then

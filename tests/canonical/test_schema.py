@@ -81,6 +81,24 @@ FLAWS: list[tuple[str, Any, str]] = [
     ("true", _top(a=True), "/properties/a admits any value"),
     ("no schema", _top(a=1), "/properties/a is no schema"),
     ("unknown type", _top(a={"type": "decimal"}), "/properties/a names an unknown type"),
+    ("type that is no name", _top(a={"type": 1}), "/properties/a has a type, enum"),
+    ("type of no name", _top(a={"type": ["string", None]}), "/properties/a names an unknown type"),
+    ("enum that is no list", _top(a={"enum": "x"}), "/properties/a has a type, enum"),
+    (
+        "properties that are no object",
+        _top(a={"type": "object", "properties": 1}),
+        "/properties/a has a type, enum",
+    ),
+    (
+        "a tuple that is no list",
+        _top(a={"type": "array", "prefixItems": {}}),
+        "/properties/a has a type, enum",
+    ),
+    (
+        "definitions that are no object",
+        {"$ref": "#/$defs/0", "$defs": [{"type": "object"}]},
+        "top level has a $ref",
+    ),
     ("open object", _top(a={"type": "object"}), "/properties/a admits any member"),
     (
         "open object, said",

@@ -37,7 +37,10 @@ def ref_target(root: Schema, ref: object) -> Any:
         What it names; None if nothing, or if it is another kind of reference.
     """
     place = _parsed_ref(ref)
-    return None if place is None else at_place(root, place)
+    if not place:
+        return None if place is None else root
+    definitions = root.get(place[0])
+    return definitions.get(place[1]) if isinstance(definitions, Mapping) else None
 
 
 def at_place(root: Any, place: Place) -> Any:
@@ -98,7 +101,7 @@ def pointer(place: Place) -> str:
 
 def _same_place_steps(root: Schema, place: Place, node: Schema) -> Iterator[Place]:
     target = _parsed_ref(node.get("$ref"))
-    if target is not None and at_place(root, target) is not None:
+    if target is not None and ref_target(root, node["$ref"]) is not None:
         yield target
     for keyword in BRANCHING:
         if isinstance(node.get(keyword), list):

@@ -34,6 +34,12 @@ _NOT_UNDERSTOOD = (
     "unevaluatedProperties",
 )
 _TYPES = {"object", "array", "string", "integer", "boolean", "null"}
+_SHAPES: dict[str, type | tuple[type, ...]] = {
+    "type": (str, list),
+    "enum": list,
+    "properties": Mapping,
+    "prefixItems": list,
+}
 _STRUCTURE = {
     *REDIRECTING,
     *("type", "const", "enum", "properties", "additionalProperties", "propertyNames", "items", "prefixItems"),
@@ -46,8 +52,12 @@ def _types(leaf: Schema) -> set[str]:
 
 
 def _admits_float(leaf: Schema) -> bool:
-    listed = leaf["enum"] if isinstance(leaf.get("enum"), list) else []
-    return "number" in _types(leaf) or any(isinstance(value, float) for value in [leaf.get("const"), *listed])
+    constants = [leaf.get("const"), *leaf.get("enum", [])]
+    return "number" in _types(leaf) or any(isinstance(value, float) for value in constants)
+
+
+def _misshapen(leaf: Schema) -> bool:
+    return any(not isinstance(leaf[keyword], shape) for keyword, shape in _SHAPES.items() if keyword in leaf)
 
 
 def _names_flaw(root: Schema, leaf: Schema) -> str | None:
@@ -62,6 +72,8 @@ def _names_flaw(root: Schema, leaf: Schema) -> str | None:
 
 
 def _leaf_flaw(root: Schema, leaf: Schema) -> str | None:
+    if _misshapen(leaf):
+        return "has a type, enum, properties or prefixItems of the wrong shape"
     types = _types(leaf)
     if _admits_float(leaf):
         return "admits a float, which has no canonical form; use an integer of a smaller unit, or a string"
@@ -71,11 +83,7 @@ def _leaf_flaw(root: Schema, leaf: Schema) -> str | None:
         return "admits any value; give it a type"
     if not types <= _TYPES:
         return "names an unknown type; use object, array, string, integer, boolean or null"
-    if (
-        "object" in types
-        and not isinstance(leaf.get("properties"), Mapping)
-        and "additionalProperties" not in leaf
-    ):
+    if "object" in types and not ("properties" in leaf or "additionalProperties" in leaf):
         return "admits any member; list its properties, or give additionalProperties a schema"
     if "array" in types and not ("items" in leaf or "prefixItems" in leaf):
         return "admits any element; give items or prefixItems a schema"
