@@ -97,6 +97,7 @@ declare
   start_at timestamptz := 'infinity';
   start_id uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
   rows_wanted integer := least(greatest(max_rows, 0), 1000);
+  may_decide boolean;
   said underseal.outcome;
 begin
   if me is null then
@@ -121,7 +122,10 @@ begin
       return;
     end if;
   end if;
-  -- Two branches, since each has an index that ends with the page; an unwanted one is not executed.
+  may_decide := exists (
+    select from underseal.operation_type t where me = any (t.approvers) or t.approver_hook is not null);
+  -- What one asked for and what one may decide, open and ended: each branch has an index that ends with the page, and
+  -- an unwanted one is not executed.
   return query
   with listed as materialized (
     select t.type, t.version from underseal.operation_type t where me = any (t.approvers)
@@ -133,18 +137,30 @@ begin
     p.outcome_reason, p.votes_required
   from (
     (select o.* from underseal.held_operation o
-     where open_wanted and o.ended_at is null and o.state = any (states)
+     where open_wanted and o.requester = me and o.ended_at is null and o.state = any (states)
        and (o.requested_at, o.operation_id) < (start_at, start_id)
-       and (o.requester = me or (o.type, o.type_version) in (select l.type, l.version from listed l)
+     order by o.requested_at desc, o.operation_id desc
+     limit rows_wanted)
+    union all
+    (select o.* from underseal.held_operation o
+     where ended_wanted and o.requester = me and o.ended_at is not null and o.state = any (states)
+       and (o.requested_at, o.operation_id) < (start_at, start_id)
+     order by o.requested_at desc, o.operation_id desc
+     limit rows_wanted)
+    union all
+    (select o.* from underseal.held_operation o
+     where open_wanted and o.requester <> me and may_decide and o.ended_at is null and o.state = any (states)
+       and (o.requested_at, o.operation_id) < (start_at, start_id)
+       and ((o.type, o.type_version) in (select l.type, l.version from listed l)
          or ((o.type, o.type_version) in (select h.type, h.version from hooked h)
            and underseal._is_eligible(o.type, o.type_version, me, o.operation_id)))
      order by o.requested_at desc, o.operation_id desc
      limit rows_wanted)
     union all
     (select o.* from underseal.held_operation o
-     where ended_wanted and o.ended_at is not null and o.state = any (states)
+     where ended_wanted and o.requester <> me and may_decide and o.ended_at is not null and o.state = any (states)
        and (o.requested_at, o.operation_id) < (start_at, start_id)
-       and (o.requester = me or (o.type, o.type_version) in (select l.type, l.version from listed l)
+       and ((o.type, o.type_version) in (select l.type, l.version from listed l)
          or ((o.type, o.type_version) in (select h.type, h.version from hooked h)
            and underseal._is_eligible(o.type, o.type_version, me, o.operation_id)))
      order by o.requested_at desc, o.operation_id desc
