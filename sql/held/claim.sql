@@ -42,64 +42,75 @@ declare
   id uuid;
 begin
   foreach id in array ids loop
-    run_token := underseal._random_token();
-    update underseal.held_operation o
-    set state = 'EXECUTING', changed_by = 'worker:' || worker, changed_at = moment,
-      run_id = gen_random_uuid(), run_audit_id = gen_random_uuid(), run_worker = worker,
-      run_token_hash = sha256(run_token), run_lease_until = moment + underseal._run_lease()
-    where o.operation_id = id
-      and o.state = 'APPROVED'
-      and o.mode = _claim.mode
-      and o.run_deadline > moment
-      and o.approved_at + (
-        select t.run_within from underseal.operation_type t where t.type = o.type and t.version = o.type_version) > moment
-      and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
-    returning o.* into op;
-    continue when not found;
-    select coalesce(jsonb_agg(jsonb_build_object('approver', v.approver, 'decision', v.decision,
-          'params_hash', encode(v.params_hash, 'hex'), 'row_version', v.row_version, 'cast_at', v.cast_at,
-          'sealed_decision', v.sealed_decision) order by v.cast_at, v.approver), '[]'),
-        jsonb_agg(jsonb_build_object('approver', v.approver, 'cast_at', v.cast_at) order by v.cast_at, v.approver)
-          filter (where v.decision = 'approve'),
-        coalesce(array_agg(v.approver)
-          filter (where underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)), '{}')
-      into votes, approvals, eligible
-    from underseal.held_vote v where v.operation_id = op.operation_id;
-    select t.armed, t.policy, t.policy_digest, underseal._current_version(t.type)
-      into armed, policy_in_force, policy_in_force_digest, current_version
-    from underseal.operation_type t
-    where t.type = op.type and t.version = op.type_version;
-    insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
-    values (op.operation_id, op.run_audit_id, op.request_audit_id, 'run', op.requester,
-      jsonb_build_object('run_id', op.run_id, 'worker', worker, 'approved_at', op.approved_at, 'approvals', approvals),
-      moment);
-    -- Column by column: a query that returns the row costs several times as much.
-    outcome := 'claimed';
-    operation_id := op.operation_id;
-    run_id := op.run_id;
-    claimed_at := moment;
-    type := op.type;
-    version := op.type_version;
-    run_mode := op.mode;
-    requester := op.requester;
-    auth_kind := op.auth_kind;
-    token_id := op.token_id;
-    params_hash := op.params_hash;
-    policy_digest := op.policy_digest;
-    state_key := op.state_key;
-    effect := op.effect;
-    redacted := op.redacted;
-    row_version := op.row_version;
-    votes_required := op.votes_required;
-    requested_at := op.requested_at;
-    expires_at := op.expires_at;
-    approved_at := op.approved_at;
-    run_deadline := op.run_deadline;
-    lease_until := op.run_lease_until;
-    sealed_payload := op.sealed_payload;
-    request_audit_id := op.request_audit_id;
-    run_audit_id := op.run_audit_id;
-    return next;
+    -- A row of its own subtransaction: one that was damaged by hand stops nobody else's run.
+    begin
+      run_token := underseal._random_token();
+      update underseal.held_operation o
+      set state = 'EXECUTING', changed_by = 'worker:' || worker, changed_at = moment,
+        run_id = gen_random_uuid(), run_audit_id = gen_random_uuid(), run_worker = worker,
+        run_token_hash = sha256(run_token), run_lease_until = moment + underseal._run_lease()
+      where o.operation_id = id
+        and o.state = 'APPROVED'
+        and o.mode = _claim.mode
+        and o.run_deadline > moment
+        and o.approved_at + (
+          select t.run_within from underseal.operation_type t where t.type = o.type and t.version = o.type_version) > moment
+        and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
+      returning o.* into op;
+      continue when not found;
+      select coalesce(jsonb_agg(jsonb_build_object('approver', v.approver, 'decision', v.decision,
+            'params_hash', encode(v.params_hash, 'hex'), 'row_version', v.row_version, 'cast_at', v.cast_at,
+            'sealed_decision', v.sealed_decision) order by v.cast_at, v.approver), '[]'),
+          jsonb_agg(jsonb_build_object('approver', v.approver, 'cast_at', v.cast_at) order by v.cast_at, v.approver)
+            filter (where v.decision = 'approve'),
+          coalesce(array_agg(v.approver)
+            filter (where underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)), '{}')
+        into votes, approvals, eligible
+      from underseal.held_vote v where v.operation_id = op.operation_id;
+      select t.armed, t.policy, t.policy_digest, underseal._current_version(t.type)
+        into armed, policy_in_force, policy_in_force_digest, current_version
+      from underseal.operation_type t
+      where t.type = op.type and t.version = op.type_version;
+      insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
+      values (op.operation_id, op.run_audit_id, op.request_audit_id, 'run', op.requester,
+        jsonb_build_object('run_id', op.run_id, 'worker', worker, 'approved_at', op.approved_at, 'approvals', approvals),
+        moment);
+      -- Column by column: a query that returns the row costs several times as much.
+      outcome := 'claimed';
+      operation_id := op.operation_id;
+      run_id := op.run_id;
+      claimed_at := moment;
+      type := op.type;
+      version := op.type_version;
+      run_mode := op.mode;
+      requester := op.requester;
+      auth_kind := op.auth_kind;
+      token_id := op.token_id;
+      params_hash := op.params_hash;
+      policy_digest := op.policy_digest;
+      state_key := op.state_key;
+      effect := op.effect;
+      redacted := op.redacted;
+      row_version := op.row_version;
+      votes_required := op.votes_required;
+      requested_at := op.requested_at;
+      expires_at := op.expires_at;
+      approved_at := op.approved_at;
+      run_deadline := op.run_deadline;
+      lease_until := op.run_lease_until;
+      sealed_payload := op.sealed_payload;
+      request_audit_id := op.request_audit_id;
+      run_audit_id := op.run_audit_id;
+      return next;
+    exception when others then
+      outcome := 'conflict';
+      reason := 'damaged';
+      message := format('Operation %s could not be claimed (SQLSTATE %s): its rows were edited by hand. Run underseal doctor; once mended, underseal.clear_report lets workers try it again.', id, sqlstate);
+      perform underseal._report(id::text, 'claim-failed', message);
+      return next;
+      reason := null;
+      message := null;
+    end;
   end loop;
 end
 $$;
@@ -165,11 +176,15 @@ begin
       select o.operation_id from underseal.held_operation o
       where o.state = 'APPROVED' and o.run_deadline > moment and o.mode = 'ON_APPROVAL'
         and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
+        and not exists (
+          select from underseal.operator_report r where r.subject = o.operation_id::text and r.kind = 'claim-failed')
       order by o.run_deadline
       limit max_runs
       for no key update skip locked);
   end if;
-  return query select c.* from underseal._claim(ids, 'ON_APPROVAL', worker, types, versions, key_ids) c;
+  return query
+  select c.* from underseal._claim(ids, 'ON_APPROVAL', worker, types, versions, key_ids) c
+  where c.outcome = 'claimed' or only_id is not null;
   if not found and only_id is not null then
     select c.outcome, c.reason, c.message into outcome, reason, message
     from underseal._claim_conflict(only_id, types, versions, key_ids) c;
@@ -178,7 +193,7 @@ begin
 end
 $$;
 comment on function underseal.claim_runs(text, text[], integer[], text[], integer, uuid) is
-  'Claims approved ON_APPROVAL operations that this worker can serve: up to max_runs, the nearest deadline first, past rows that others hold; or the one named by only_id. types and versions: the providers it has; key_ids: the payload and decision keys it has. run_token is returned here and nowhere else; the lease is 15 minutes. Outcomes: claimed rows; conflict (not-found, not-approved, expired, other-mode, unserved) with only_id; denied (H5).';
+  'Claims approved ON_APPROVAL operations that this worker can serve: up to max_runs, the nearest deadline first, past rows that others hold; or the one named by only_id. types and versions: the providers it has; key_ids: the payload and decision keys it has. run_token is returned here and nowhere else; the lease is 15 minutes. Outcomes: claimed rows; conflict (not-found, not-approved, expired, other-mode, unserved, damaged) with only_id; denied. A row that cannot be claimed because it was edited by hand is reported (claim-failed) and left out until the report is cleared (H5).';
 
 create or replace function underseal.claim_resubmission(
   operation_id uuid, principal text, auth_kind text, token_id text, worker text, types text[], versions integer[], key_ids text[])
@@ -224,7 +239,7 @@ begin
 end
 $$;
 comment on function underseal.claim_resubmission(uuid, text, text, text, text, text[], integer[], text[]) is
-  'Claims the run of an approved BY_REQUESTER operation for its own requester, under the same auth kind and, where the request was bound to a token, the same token. Columns as claim_runs. Outcomes: claimed; conflict (not-approved, expired, other-mode, unserved); not-found to everybody else; denied (H7).';
+  'Claims the run of an approved BY_REQUESTER operation for its own requester, under the same auth kind and, where the request was bound to a token, the same token. Columns as claim_runs. Outcomes: claimed; conflict (not-approved, expired, other-mode, unserved, damaged); not-found to everybody else; denied (H7).';
 
 create or replace function underseal.report_unserved(worker text, types text[], versions integer[], key_ids text[])
 returns table (outcome text, reason text, message text, operation_id uuid)
