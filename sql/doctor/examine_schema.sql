@@ -34,6 +34,19 @@ $$;
 comment on function underseal._examine_grants() is
   'Functions and views that a role holds without an access that opens them, or lacks although its access opens them.';
 
+create or replace function underseal._examine_hook(hook text) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return underseal._hook_flaw(hook);
+exception when others then
+  -- A schema that our owner may not use, for instance: the hook cannot be called either.
+  return sqlerrm;
+end
+$$;
+comment on function underseal._examine_hook(text) is 'What is wrong with a hook, also where looking at it fails; null if nothing is.';
+
 create or replace function underseal.examine_schema()
 returns table (outcome text, reason text, message text, kind text, subject text, detail text)
 language sql volatile security definer
@@ -56,10 +69,10 @@ as $$
     where not exists (select from pg_catalog.pg_roles r where r.rolname = m.role)
     union all
     select 'hook-flaw', format('approver hook of %s version %s', t.type, t.version),
-      underseal._hook_flaw(concat(t.approver_hook, '(text,text,integer,uuid)'))
+      underseal._examine_hook(concat(t.approver_hook, '(text,text,integer,uuid)'))
     from underseal.operation_type t where t.approver_hook is not null
     union all
-    select 'hook-flaw', 'role hook', underseal._hook_flaw(s.value)
+    select 'hook-flaw', 'role hook', underseal._examine_hook(s.value)
     from underseal.setting s where s.key = 'held.role_hook'
     union all
     select 'login-unmapped', g.grantee, g.access

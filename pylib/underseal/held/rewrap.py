@@ -72,7 +72,7 @@ def _payload(keys: KeyRing, row: Row) -> Steps[Row]:
     opened = Payload.opened(row["sealed"], keys, row["operation_id"])
     key = keys.active("fingerprint")
     digest = fingerprint(key, opened.requester, opened.type, opened.version, opened.canonical)
-    # Where only the fingerprint's key was rotated the seal stays: the table lets it be replaced under another key alone.
+    # Where only the fingerprint's key was rotated the seal stays: a row's seal is replaced under another key alone.
     kept = key_id_of(row["sealed"]) == keys.active("payload").id
     sealed = row["sealed"] if kept else opened.sealed(keys)
     return (yield from kernel.rewrap_operation(row["operation_id"], row["sealed"], sealed, digest, key.id))

@@ -1,0 +1,5 @@
+"""`python -m underseal`: the command line."""
+
+from underseal.cli import main
+
+main(prog_name="underseal")

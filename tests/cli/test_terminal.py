@@ -1,0 +1,161 @@
+"""What a person at a terminal sees and answers; the command is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.cli.shop import Shop
+from tests.cli.terminal import Terminal
+from underseal.seal import Destroyed
+from underseal.testing import wait_until
+
+
+def state_of(shop: Shop, operation: str) -> str:
+    return str(shop.run("show", operation, "--principal", "req", "--json").json["state"])
+
+
+def test_a_person_approves_exactly_what_is_on_the_screen(shop: Shop) -> None:
+    operation = shop.hold(memo="pay\u202eann\x1b[2J")
+    terminal = Terminal(["approve", operation, "--principal", "ann"], shop.env)
+    screen = terminal.wait_for("row version 1?")
+    seen = shop.run("show", operation, "--principal", "ann", "--json").json["params_hash"]
+    assert "pay⟨U+202E⟩ann⟨U+001B⟩[2J" in screen
+    assert f"hash {seen}" in " ".join(screen.split())
+    assert state_of(shop, operation) == "HELD"
+    terminal.type("y\n")
+    code, screen = terminal.end()
+    assert (code, "Approved" in screen) == (0, True)
+    assert "\u202e" not in terminal.raw
+    assert "\x1b[2J" not in terminal.raw
+    assert state_of(shop, operation) == "APPROVED"
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n"])
+def test_a_person_who_does_not_say_yes_approves_nothing(shop: Shop, answer: str) -> None:
+    operation = shop.hold()
+    terminal = Terminal(["approve", operation, "--principal", "ann"], shop.env)
+    terminal.wait_for("row version 1?")
+    terminal.type(answer)
+    code, _ = terminal.end()
+    assert code == 1
+    assert state_of(shop, operation) == "HELD"
+
+
+@pytest.mark.clause("H2.9b")
+def test_what_changed_while_the_question_stood_there_is_not_approved(shop: Shop) -> None:
+    operation = shop.hold()
+    terminal = Terminal(["approve", operation, "--principal", "ann"], shop.env)
+    terminal.wait_for("row version 1?")
+    shop.database.connect().execute(
+        "update underseal.held_operation set effect = '{\"pays\":9}', row_version = row_version + 1"
+        " where operation_id = %s",
+        [operation],
+    )
+    terminal.type("y\n")
+    code, screen = terminal.end()
+    assert (code, "version-mismatch" in screen) == (3, True)
+    assert state_of(shop, operation) == "HELD"
+
+
+def test_who_may_not_vote_is_told_why_and_not_asked(shop: Shop) -> None:
+    operation = shop.hold()
+    code, screen = Terminal(["approve", operation, "--principal", "req"], shop.env).end()
+    assert code == 3
+    assert "somebody else decides" in screen
+    assert "exactly this" not in screen
+
+
+def test_a_person_destroys_a_key(shop: Shop) -> None:
+    old = shop.ring.active("payload").id
+    shop.run("keys", "rotate")
+    terminal = Terminal(["keys", "destroy", old], shop.env)
+    terminal.wait_for("for good?")
+    terminal.type("y\n")
+    assert terminal.end()[0] == 0
+    assert isinstance(shop.ring.find(old), Destroyed)
+
+
+def test_a_key_that_is_needed_by_now_is_not_destroyed(shop: Shop) -> None:
+    old = shop.ring.active("payload").id
+    shop.run("keys", "rotate")
+    terminal = Terminal(["keys", "destroy", old], shop.env)
+    terminal.wait_for("for good?")
+    operation = shop.hold()
+    # A service that has read its keys before the rotation may still seal under the old one.
+    shop.database.connect().execute(
+        "update underseal.held_operation set payload_key_id = %s,"
+        " sealed_payload = jsonb_set(sealed_payload, '{kid}', to_jsonb(%s::text)) where operation_id = %s",
+        [old, old, operation],
+    )
+    terminal.type("y\n")
+    code, screen = terminal.end()
+    assert (code, "key-needed" in screen) == (4, True)
+    assert not isinstance(shop.ring.find(old), Destroyed)
+
+
+def test_rewrap_shows_how_far_it_is(shop: Shop) -> None:
+    for cents in range(3):
+        shop.hold(cents=cents)
+    shop.run("keys", "rotate")
+    code, screen = Terminal(["keys", "rewrap", "--batch", "1"], shop.env).end()
+    assert code == 0
+    assert "sealing anew" in screen
+    assert "3 payloads and 0 decisions" in screen
+
+
+def test_states_have_colours_and_columns_fit(shop: Shop) -> None:
+    operation = shop.hold()
+    terminal = Terminal(["list", "--principal", "ann"], shop.env)
+    code, screen = terminal.end()
+    assert code == 0
+    assert operation in screen
+    assert "\x1b[33mHELD" in terminal.raw
+
+
+def process(shop: Shop, *args: str, **more: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "underseal", *args],
+        env={**os.environ, **shop.env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
+    )  # fmt: skip
+
+
+def test_the_worker_runs_what_is_approved_until_it_is_told_to_stop(shop: Shop) -> None:
+    operation = shop.hold()
+    shop.vote(operation)
+    worker = process(shop, "worker", "--app", "tests.cli.shop:make", "--verbose", "--json")
+    try:
+        wait_until(lambda: state_of(shop, operation) == "SUCCEEDED", timeout=30)
+        worker.send_signal(signal.SIGTERM)
+        _, log = worker.communicate(timeout=30)
+    finally:
+        worker.kill()
+    assert worker.returncode == 0
+    assert operation in log
+    assert all(line.startswith("{") for line in log.splitlines())
+
+
+def test_a_worker_that_begins_without_a_database_says_so(shop: Shop) -> None:
+    worker = process(shop, "worker", "--dsn", "host=/nowhere")
+    _, said = worker.communicate(timeout=30)
+    assert worker.returncode == 1
+    assert "expected a database that answers" in said
+
+
+def code_of(shop: Shop, *args: str) -> int:
+    started = process(shop, *args)
+    started.communicate(timeout=30)
+    return started.returncode
+
+
+def test_exit_codes_reach_the_shell(shop: Shop) -> None:
+    operation = shop.hold()
+    assert code_of(shop, "show", operation, "--principal", "ann") == 0
+    assert code_of(shop, "show", operation, "--principal", "eve") == 5
+    assert code_of(shop, "show", "x") == 2
+    assert code_of(shop, "run", operation, "--app", "tests.cli.shop:make") == 3
