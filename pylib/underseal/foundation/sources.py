@@ -297,3 +297,22 @@ def as_source(place: Source | psycopg.Connection[Any]) -> Source:
 def as_async_source(place: AsyncSource | psycopg.AsyncConnection[Any]) -> AsyncSource:
     """The async twin of `as_source`."""
     return AsyncCallerSource(place) if isinstance(place, psycopg.AsyncConnection) else place
+
+
+def join(conn: psycopg.Connection[Any]) -> None:
+    """Open the transaction that a caller's connection without autocommit has implicitly.
+
+    psycopg would otherwise take a block on an idle connection for a transaction of its own, and
+    commit it at the end of the block, behind the caller's back.
+
+    Parameters:
+        conn: the caller's connection.
+    """
+    if not conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE:
+        conn.execute("select 1")
+
+
+async def join_async(conn: psycopg.AsyncConnection[Any]) -> None:
+    """The async twin of `join`."""
+    if not conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE:
+        await conn.execute("select 1")

@@ -20,7 +20,15 @@ from typing import Any, TypeAlias, TypeVar
 import psycopg
 from psycopg import sql as pgsql
 
-from underseal.foundation.sources import AsyncSource, Source, as_async_source, as_source, raise_ours
+from underseal.foundation.sources import (
+    AsyncSource,
+    Source,
+    as_async_source,
+    as_source,
+    join,
+    join_async,
+    raise_ours,
+)
 from underseal.foundation.threads import await_here, in_thread
 
 log = logging.getLogger("underseal.foundation")
@@ -192,6 +200,8 @@ class _Driver:
 
     def block(self, conn: psycopg.Connection[Any], make: Callable[[], Steps[Any]]) -> Any:
         try:
+            if not self.source.owns:
+                join(conn)
             with raise_ours(), conn.transaction():
                 return _Driver(self.source, conn).run(make())
         except Undo as undo:
@@ -266,6 +276,8 @@ class _AsyncDriver:
 
     async def block(self, conn: psycopg.AsyncConnection[Any], make: Callable[[], Steps[Any]]) -> Any:
         try:
+            if not self.source.owns:
+                await join_async(conn)
             with raise_ours():
                 async with conn.transaction():
                     return await _AsyncDriver(self.source, conn).run(make())
