@@ -9,7 +9,8 @@ as $$
     ('{client}', '{begin_request,request_operation,cancel_operation}'),
     ('{client,approver}', '{get_operation,list_operations,list_events}'),
     ('{approver}', '{vote}'),
-    ('{worker}', '{claim_runs,claim_resubmission,renew_run,record_progress,issue_ticket,consume_ticket,finish_run,sweep_operations,report_unserved,role_of}'),
+    ('{worker}', '{claim_runs,claim_resubmission,renew_run,record_progress,issue_ticket,consume_ticket,finish_run,sweep_operations,report_unserved}'),
+    ('{client,worker}', '{role_of}'),
     ('{worker,operator}', '{register_consumer,read_outbox,ack_outbox,list_rewrap,rewrap_operation,rewrap_vote,list_key_ids}'),
     ('{operator}', '{set_armed,cancel_operation,purge_operations,drop_consumer,clear_report}'),
     ('{operator,reader}', '{pending_operations,operation_timeline,operation_health,operator_reports,audit_entries,access_grants,examine_schema}')
