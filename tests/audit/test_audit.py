@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from pytest_postgresql.executors import NoopExecutor
+
 from tests.held.sql.kernel import Kernel
 from tests.held.sql.shared import rolled_back, shared_kernel
-
 from underseal.foundation.server import Server
 from underseal.testing import OWNER
 
@@ -32,7 +32,12 @@ def test_entries_are_only_added(k: Kernel, role: str | None, replication: str) -
     k.finish(k.executing())
     k.clock.advance(days=4000)
     with k.login(role, replication):
-        for change in ("principal = 'zed'", "detail = '{}'", "recorded_at = recorded_at", "id = gen_random_uuid()"):
+        for change in (
+            "principal = 'zed'",
+            "detail = '{}'",
+            "recorded_at = recorded_at",
+            "id = gen_random_uuid()",
+        ):
             k.refused("US004", f"update underseal.audit_entry set {change}")
         k.refused("US004", "delete from underseal.audit_entry")
         k.refused("US004", "truncate underseal.audit_entry")
@@ -61,7 +66,10 @@ def test_the_view_tells_the_trail_in_order_and_in_the_requester_s_name(k: Kernel
     k.call("record_progress", run.operation, run.token, "half")
     k.clock.advance(seconds=1)
     k.finish(run)
-    trail = k.rows("select * from underseal.audit_entries where operation_id = %s order by recorded_at, parent_id nulls first", run.operation)
+    trail = k.rows(
+        "select * from underseal.audit_entries where operation_id = %s order by recorded_at, parent_id nulls first",
+        run.operation,
+    )
     assert [entry["action"] for entry in trail] == ["request", "run", "progress", "result"]
     assert {entry["principal"] for entry in trail} == {"ann"}
     assert [entry["parent_id"] for entry in trail] == [None, trail[0]["id"], trail[1]["id"], trail[1]["id"]]

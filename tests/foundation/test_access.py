@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 from pytest_postgresql.executors import NoopExecutor
+
 from tests.held.sql.kernel import HASH, TYPE, Kernel, decision, outcome
 from tests.held.sql.shared import rolled_back, shared_kernel
-
 from underseal.foundation.server import Server
 from underseal.testing import TestDatabase, unique_name
 
@@ -210,8 +210,8 @@ def test_an_approver_bound_to_a_login_is_nobody_else(k: Kernel) -> None:
         assert outcome(k.vote(operation, "bob")) == ("denied", "no-principal")
     assert outcome(k.call("map_login", name, None)) == ("unmapped", None)
     with k.login(name):
-        for claimed in ("bob", "dave", None):
-            assert outcome(k.vote(operation, claimed)) == ("denied", "no-principal")
+        for nobody in ("bob", "dave", None):
+            assert outcome(k.vote(operation, nobody)) == ("denied", "no-principal")
     assert k.everything()["held_operation"] == before["held_operation"]
 
 
@@ -283,7 +283,9 @@ def test_the_login_counts_and_not_the_role_that_was_set(k: Kernel) -> None:
         ("operator", "cancel_operation(gen_random_uuid(), 'olga', null, true)"),
     ],
 )
-def test_every_verb_with_a_principal_asks_whether_this_login_may_be_it(k: Kernel, access: str, call: str) -> None:
+def test_every_verb_with_a_principal_asks_whether_this_login_may_be_it(
+    k: Kernel, access: str, call: str
+) -> None:
     bound = role(k, access, principal="login")
     free = role(k, access, principal="asserted")
     with k.login(free):
@@ -322,8 +324,10 @@ def test_the_server_says_what_it_is(k: Kernel) -> None:
     info = k.call("server_info")
     assert (info["usable"], info["now"]) == (True, k.clock.now())
     assert info["server_version"] == k.connection.info.server_version
-    k.do("insert into underseal.setting (key, value) values ('schema.usable', 'false')"
-         " on conflict (key) do update set value = 'false'")
+    k.do(
+        "insert into underseal.setting (key, value) values ('schema.usable', 'false')"
+        " on conflict (key) do update set value = 'false'"
+    )
     assert k.call("server_info")["usable"] is False
 
 

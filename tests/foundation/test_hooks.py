@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
 from pytest_postgresql.executors import NoopExecutor
+
 from tests.held.sql.kernel import Kernel, outcome
 from tests.held.sql.shared import rolled_back, shared_kernel
-
 from underseal.foundation.server import Server
 from underseal.testing import OWNER, unique_name
 
@@ -46,7 +47,7 @@ def make_hook(k: Kernel, body: str, host: str, security: str = "security definer
     return "app.may_approve"
 
 
-BY_HOOK = {"approvers": None, "approver_hook": "app.may_approve"}
+BY_HOOK: dict[str, Any] = {"approvers": None, "approver_hook": "app.may_approve"}
 
 
 def test_a_hook_says_who_may_approve(k: Kernel) -> None:

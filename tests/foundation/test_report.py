@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from pytest_postgresql.executors import NoopExecutor
+
 from tests.held.sql.kernel import Kernel, outcome
 from tests.held.sql.shared import rolled_back, shared_kernel
-
 from underseal.foundation.server import Server
 
 
@@ -35,7 +35,9 @@ def test_a_report_is_due_first_and_then_every_16th_time(k: Kernel) -> None:
 
 
 def test_each_subject_and_kind_is_counted_by_itself(k: Kernel) -> None:
-    assert report(k) and report(k, kind="slow") and report(k, subject="other")
+    assert report(k)
+    assert report(k, kind="slow")
+    assert report(k, subject="other")
     assert not report(k)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import psycopg
+
 from tests.held.sql.kernel import ENDED, Kernel, payload
 
 RUN: Final = ("EXECUTING", "SUCCEEDED", "FAILED", "REFUSED", "OUTCOME_UNKNOWN")
@@ -58,7 +59,9 @@ def move(k: Kernel, statement: str, operation: Any, before: str, state: str) -> 
 
     Returns: the SQLSTATE of the refusal; None if it was let through. It is undone anyway.
     """
-    approved = state in ("APPROVED", *RUN) or (state in ("CANCELLED", "EXPIRED") and before in ("APPROVED", *RUN))
+    approved = state in ("APPROVED", *RUN) or (
+        state in ("CANCELLED", "EXPIRED") and before in ("APPROVED", *RUN)
+    )
     values = {
         "id": operation,
         "state": state,

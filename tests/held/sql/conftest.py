@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from pytest_postgresql.executors import NoopExecutor
+
 from tests.held.sql.kernel import Kernel
 from tests.held.sql.shared import rolled_back, shared_kernel
-
 from underseal.foundation.server import Server
 from underseal.testing import DictConnection, TestClock
 

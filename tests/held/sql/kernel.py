@@ -110,6 +110,13 @@ class Kernel:
             self._judge_now()
         return changed
 
+    def together(self, *statements: tuple[str, Sequence[Any]]) -> None:
+        """Execute statements, each with its parameters, in one transaction."""
+        with self.connection.transaction():
+            for statement, parameters in statements:
+                self.connection.execute(statement, parameters)
+            self._judge_now()
+
     def _judge_now(self) -> None:
         self.connection.execute("set constraints all immediate; set constraints all deferred")
 
@@ -173,7 +180,9 @@ class Kernel:
 
     def digest(self, type: str = TYPE, version: int = 1) -> bytes | None:  # noqa: A002
         """The digest of the policy in force."""
-        found = [t for t in self.calls("list_operation_types") if (t["type"], t["version"]) == (type, version)]
+        found = [
+            t for t in self.calls("list_operation_types") if (t["type"], t["version"]) == (type, version)
+        ]
         return found[0]["policy_digest"] if found else None
 
     def request(self, operation_id: UUID | None = None, **changes: Any) -> Row:
@@ -338,11 +347,14 @@ class Kernel:
 
     def everything(self) -> dict[str, list[str]]:
         """Every row of every table, as text: to see that a call changed nothing."""
-        tables = self.rows("select c.relname as name from pg_class c where c.relkind = 'r'"
-                           " and c.relnamespace = 'underseal'::regnamespace order by 1")
+        tables = self.rows(
+            "select c.relname as name from pg_class c where c.relkind = 'r'"
+            " and c.relnamespace = 'underseal'::regnamespace order by 1"
+        )
         return {
             table["name"]: [
-                row["line"] for row in self.rows(f"select t::text as line from underseal.{table['name']} t order by 1")
+                row["line"]
+                for row in self.rows(f"select t::text as line from underseal.{table['name']} t order by 1")
             ]
             for table in tables
         }

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from pytest_postgresql.janitor import DatabaseJanitor
-from tests.held.sql.kernel import Kernel
 
+from tests.held.sql.kernel import Kernel
 from underseal.foundation.server import Server
 from underseal.testing import OWNER, TestClock, TestDatabase, unique_name
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.held.sql.kernel import Kernel, decision, payload
 
+from tests.held.sql.kernel import Kernel, decision, payload
 from underseal.testing import OWNER
 
 WRITERS = pytest.mark.parametrize(
@@ -54,7 +54,9 @@ def seal_of(statement: str, seal: Any) -> tuple[str, list[Any]]:
 @WRITERS
 def test_a_vote_belongs_to_the_change_that_it_made(k: Kernel, writer: str) -> None:
     operation = k.hold()
-    k.do("update underseal.held_operation set changed_by = 'dave', changed_at = underseal.clock() + interval '1 s'")
+    k.do(
+        "update underseal.held_operation set changed_by = 'dave', changed_at = underseal.clock() + interval '1 s'"
+    )
     with writing(k, writer):
         for code, change, seal in (
             ("US002", {"approver": "'erin'"}, decision()),
@@ -117,14 +119,31 @@ def test_a_vote_stays_as_it_was_cast(bare: Kernel, writer: str) -> None:
                 decision("k2"),
             )
         bare.refused("US004", "update underseal.held_vote set sealed_decision = %s", decision(content="dcba"))
-        bare.refused("US004", "update underseal.held_vote set sealed_decision = %s, decision_key_id = 'k2'", payload("k2"))
-        bare.refused("23514", "update underseal.held_vote set sealed_decision = %s, decision_key_id = 'k3'", decision("k2"))
+        bare.refused(
+            "US004",
+            "update underseal.held_vote set sealed_decision = %s, decision_key_id = 'k2'",
+            payload("k2"),
+        )
+        bare.refused(
+            "23514",
+            "update underseal.held_vote set sealed_decision = %s, decision_key_id = 'k3'",
+            decision("k2"),
+        )
         bare.refused("US007", "delete from underseal.held_vote")
         bare.refused("US004", "truncate underseal.held_vote")
-        assert bare.do("update underseal.held_vote set sealed_decision = %s, decision_key_id = 'k2'", decision("k2")) == 1
+        assert (
+            bare.do(
+                "update underseal.held_vote set sealed_decision = %s, decision_key_id = 'k2'", decision("k2")
+            )
+            == 1
+        )
     bare.cancel(operation)
     with writing(bare, writer):
-        bare.refused("US004", "update underseal.held_vote set sealed_decision = %s, decision_key_id = 'k4'", decision("k4"))
+        bare.refused(
+            "US004",
+            "update underseal.held_vote set sealed_decision = %s, decision_key_id = 'k4'",
+            decision("k4"),
+        )
 
 
 @pytest.mark.clause("H3.8g")
@@ -250,7 +269,9 @@ def test_a_ticket_is_used_once_and_otherwise_stays(k: Kernel, writer: str) -> No
             "ticket_hash = sha256('x')",
             "issued_at = issued_at + interval '1 s'",
         ):
-            k.refused("US004", f"update underseal.replay_ticket set {change}, consumed_at = underseal.clock()")
+            k.refused(
+                "US004", f"update underseal.replay_ticket set {change}, consumed_at = underseal.clock()"
+            )
             k.refused("US004", f"update underseal.replay_ticket set {change}")
         k.refused("US004", "update underseal.replay_ticket set consumed_at = null")
         k.refused("US007", "delete from underseal.replay_ticket")

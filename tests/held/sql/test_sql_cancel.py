@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
+
 from tests.held.sql.kernel import ENDED, HOLD_FOR, RUN_WITHIN, Kernel, outcome
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+
 from tests.held.sql.kernel import (
     ENDED,
     HASH,
@@ -39,10 +40,23 @@ def test_a_claim_gives_all_that_a_run_needs(k: Kernel) -> None:
     stored = k.operation(operation)
     assert outcome(row) == ("claimed", None)
     assert row["claimed_at"] == stored["changed_at"] == k.clock.now()
-    assert row["lease_until"] == stored["run_lease_until"] == k.clock.now() + timedelta(minutes=RUN_LEASE_MINUTES)
+    assert (
+        row["lease_until"]
+        == stored["run_lease_until"]
+        == k.clock.now() + timedelta(minutes=RUN_LEASE_MINUTES)
+    )
     assert (row["type"], row["version"], row["current_version"], row["armed"]) == (TYPE, 1, 1, True)
-    assert (row["mode"], row["requester"], row["auth_kind"], row["token_id"]) == ("ON_APPROVAL", "ann", "session", "t1")
-    assert (row["params_hash"], row["policy_digest"], row["policy_in_force_digest"]) == (HASH, k.digest(), k.digest())
+    assert (row["mode"], row["requester"], row["auth_kind"], row["token_id"]) == (
+        "ON_APPROVAL",
+        "ann",
+        "session",
+        "t1",
+    )
+    assert (row["params_hash"], row["policy_digest"], row["policy_in_force_digest"]) == (
+        HASH,
+        k.digest(),
+        k.digest(),
+    )
     assert (row["state_key"], row["effect"], row["redacted"]) == ("s1", '{"closes":1}', '{"account":"a"}')
     assert (row["eligible"], row["votes_required"], row["row_version"]) == (["bob"], 1, 1)
     assert (row["sealed_payload"], row["request_audit_id"]) == (payload().obj, requested["audit_id"])
@@ -250,7 +264,9 @@ def test_a_report_says_whether_the_type_or_the_key_is_missing(k: Kernel) -> None
     k.reach("APPROVED")
     k.reach("HELD")
     k.reach("EXECUTING")
-    assert [a["reason"] for a in k.calls("report_unserved", "w1", ["other"], [1], ["k1"])] == ["unserved-type"]
+    assert [a["reason"] for a in k.calls("report_unserved", "w1", ["other"], [1], ["k1"])] == [
+        "unserved-type"
+    ]
     assert [a["reason"] for a in k.calls("report_unserved", "w1", [TYPE], [2], ["k1"])] == ["unserved-key"]
     assert k.calls("report_unserved", "w1", [TYPE], [1], ["k1"]) == []
     assert [outcome(a) for a in k.calls("report_unserved", None, [], [], [])] == [("denied", "no-principal")]

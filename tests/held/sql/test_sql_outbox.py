@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.held.sql.kernel import Kernel, outcome
 
+from tests.held.sql.kernel import Kernel, outcome
 from underseal.testing import OWNER, DictConnection, TestDatabase, in_background, wait_blocked
 
 
@@ -22,7 +22,12 @@ def test_a_consumer_gets_every_event_with_all_that_it_says(k: Kernel) -> None:
     k.clock.advance(seconds=1)
     k.reject(operation, note="not today")
     first, second = k.calls("read_outbox", "c")
-    assert (first["outcome"], first["position"], first["operation_id"], first["seq"]) == ("event", 1, operation, 1)
+    assert (first["outcome"], first["position"], first["operation_id"], first["seq"]) == (
+        "event",
+        1,
+        operation,
+        1,
+    )
     assert (first["type"], first["operation_type"], first["operation_version"], first["actor"]) == (
         "requested",
         "account.close",
@@ -135,7 +140,9 @@ def other(own: Kernel, database: TestDatabase) -> Kernel:
 
 
 @pytest.mark.clause("H3.7a", "H3.7b", "H3.7c")
-def test_commits_out_of_order_lose_nothing_and_writers_wait_for_nobody(own: Kernel, database: TestDatabase) -> None:
+def test_commits_out_of_order_lose_nothing_and_writers_wait_for_nobody(
+    own: Kernel, database: TestDatabase
+) -> None:
     own.call("register_consumer", "c")
     early, late, reader = (other(own, database) for _ in range(3))
     with early.connection.transaction():
@@ -145,9 +152,13 @@ def test_commits_out_of_order_lose_nothing_and_writers_wait_for_nobody(own: Kern
         assert [row["operation_id"] for row in reader.calls("read_outbox", "c")] == [second]
         reader.call("ack_outbox", "c", 1)
         third = late.hold()
-        assert [(row["position"], row["operation_id"]) for row in reader.calls("read_outbox", "c")] == [(2, third)]
+        assert [(row["position"], row["operation_id"]) for row in reader.calls("read_outbox", "c")] == [
+            (2, third)
+        ]
         reader.call("ack_outbox", "c", 2)
-    assert [(row["position"], row["operation_id"]) for row in reader.calls("read_outbox", "c")] == [(3, first)]
+    assert [(row["position"], row["operation_id"]) for row in reader.calls("read_outbox", "c")] == [
+        (3, first)
+    ]
 
 
 @pytest.mark.clause("H3.7a", "H3.7b")
@@ -185,9 +196,10 @@ def test_a_reader_that_dies_between_read_and_ack_loses_nothing(
     operations = [own.hold() for _ in range(3)]
     # One that has read and commits, and one that is killed in the middle of its transaction.
     dies = other(own, database)
-    with pytest.raises(psycopg.OperationalError), dies.connection.transaction():
-        assert positions(dies) == [1, 2, 3]
-        admin.execute("select pg_terminate_backend(%s)", [dies.connection.info.backend_pid])
+    dies.connection.execute("begin")
+    assert positions(dies) == [1, 2, 3]
+    admin.execute("select pg_terminate_backend(%s)", [dies.connection.info.backend_pid])
+    with pytest.raises(psycopg.OperationalError):
         dies.connection.execute("select 1")
     assert [row["operation_id"] for row in own.calls("read_outbox", "c")] == operations
     assert positions(own) == [1, 2, 3]

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from tests.held.sql.kernel import (
     ENDED,
     HASH,
@@ -45,7 +46,9 @@ def test_everybody_else_gets_one_and_the_same_answer(k: Kernel) -> None:
         return as_text(rows).replace(str(operation), "?").replace(repr(operation), "?")
 
     nothing = uuid4()
-    expected = {verb: sight(k.calls(verb, nothing, "zed"), nothing) for verb in ("get_operation", "list_events")}
+    expected = {
+        verb: sight(k.calls(verb, nothing, "zed"), nothing) for verb in ("get_operation", "list_events")
+    }
     for state in (*OPEN, *ENDED):
         operation = k.reach(state)
         for verb, answer in expected.items():
@@ -84,7 +87,12 @@ def test_who_has_voted_cannot_vote_again(bare: Kernel) -> None:
     row = look(bare, operation, "bob")
     assert (row["can"], row["why"]) == ([], "You have voted; more votes are needed.")
     (vote,) = row["votes"]
-    assert (vote["approver"], vote["decision"], vote["reason"], vote["row_version"]) == ("bob", "approve", "yes", 1)
+    assert (vote["approver"], vote["decision"], vote["reason"], vote["row_version"]) == (
+        "bob",
+        "approve",
+        "yes",
+        1,
+    )
     assert "sealed_decision" not in vote
     assert look(bare, operation, "carol")["can"] == ["vote"]
 
@@ -191,7 +199,12 @@ def test_pending_operations_are_the_open_ones(bare: Kernel) -> None:
     done = bare.hold()
     bare.cancel(done)
     (row,) = bare.rows("select * from underseal.pending_operations")
-    assert (row["operation_id"], row["state"], row["approvals"], row["votes_required"]) == (operation, "HELD", 1, 2)
+    assert (row["operation_id"], row["state"], row["approvals"], row["votes_required"]) == (
+        operation,
+        "HELD",
+        1,
+        2,
+    )
     assert (row["requester"], row["effect"], row["redacted"]) == ("ann", '{"closes":1}', '{"account":"a"}')
 
 
@@ -234,4 +247,11 @@ def test_no_view_shows_a_seal_or_a_hash_of_a_token(k: Kernel) -> None:
     )
     assert len({row["view"] for row in views}) >= 6
     shown = {row["column"] for row in views}
-    assert not shown & {"sealed_payload", "sealed_decision", "run_token_hash", "ticket_hash", "fingerprint", "token_id"}
+    assert not shown & {
+        "sealed_payload",
+        "sealed_decision",
+        "run_token_hash",
+        "ticket_hash",
+        "fingerprint",
+        "token_id",
+    }

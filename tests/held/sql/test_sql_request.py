@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+
 from tests.held.sql.kernel import (
     HASH,
     HOLD_FOR,
@@ -29,7 +30,11 @@ def test_begin_request_says_what_a_client_seals(k: Kernel) -> None:
     assert {name: answer[name] for name in ("mode", "parameters", "policy", "policy_digest", "salted")} == {
         name: registered[name] for name in ("mode", "parameters", "policy", "policy_digest", "salted")
     }
-    assert (answer["effective_principal"], answer["hold_for"], answer["run_within"]) == ("ann", HOLD_FOR, RUN_WITHIN)
+    assert (answer["effective_principal"], answer["hold_for"], answer["run_within"]) == (
+        "ann",
+        HOLD_FOR,
+        RUN_WITHIN,
+    )
 
 
 @pytest.mark.clause("H9.3a")
@@ -48,7 +53,12 @@ def test_a_request_is_held_under_the_policy_in_force(k: Kernel) -> None:
     assert row["requested_at"] == row["changed_at"] == k.clock.now() == answer["requested_at"]
     assert row["expires_at"] - row["requested_at"] == timedelta(seconds=HOLD_FOR)
     assert row["run_within"] == timedelta(seconds=RUN_WITHIN)
-    assert (row["requester"], row["auth_kind"], row["token_id"], row["changed_by"]) == ("ann", "session", "t1", "ann")
+    assert (row["requester"], row["auth_kind"], row["token_id"], row["changed_by"]) == (
+        "ann",
+        "session",
+        "t1",
+        "ann",
+    )
     assert (row["params_hash"], row["policy_digest"], row["votes_required"]) == (HASH, k.digest(), 1)
     assert (row["sealed_payload"], row["payload_key_id"]) == (payload().obj, "k1")
     assert k.events(answer["held_id"]) == ["requested"]
@@ -63,16 +73,18 @@ def test_a_request_is_audited(k: Kernel) -> None:
 
 @pytest.mark.parametrize("verb", ["begin_request", "request_operation"])
 @pytest.mark.parametrize(
-    ("type", "version", "reason"),
+    ("kind", "version", "reason"),
     [("other", 1, "unknown-type"), (TYPE, 1, "version-changed"), (TYPE, 3, "version-changed")],
 )
-def test_only_the_version_in_force_is_requested(k: Kernel, verb: str, type: str, version: int, reason: str) -> None:  # noqa: A002
+def test_only_the_version_in_force_is_requested(
+    k: Kernel, verb: str, kind: str, version: int, reason: str
+) -> None:
     k.register(version=2)
     before = k.everything()
     answer = (
-        k.call("begin_request", type, version, "ann")
+        k.call("begin_request", kind, version, "ann")
         if verb == "begin_request"
-        else k.request(type=type, version=version)
+        else k.request(type=kind, version=version)
     )
     assert outcome(answer) == ("refused", reason)
     assert k.everything() == before
@@ -121,7 +133,11 @@ def test_a_repeat_gives_the_live_row_and_its_seal(k: Kernel) -> None:
     before = k.everything()
     again = k.request(fingerprint=b"f" * 32, sealed_payload=payload("k2"))
     assert outcome(again) == ("duplicate", None)
-    assert (again["held_id"], again["state"], again["live_payload"]) == (first["held_id"], "HELD", payload().obj)
+    assert (again["held_id"], again["state"], again["live_payload"]) == (
+        first["held_id"],
+        "HELD",
+        payload().obj,
+    )
     assert (again["held_hash"], again["audit_id"]) == (HASH, first["audit_id"])
     assert k.everything() == before
 
@@ -199,5 +215,8 @@ def test_a_caller_without_a_principal_is_denied(k: Kernel) -> None:
     before = k.everything()
     for nobody in (None, ""):
         assert outcome(k.call("begin_request", TYPE, 1, nobody)) == ("denied", "no-principal")
-        assert outcome(k.request(uuid4(), principal=nobody, policy_digest=digest)) == ("denied", "no-principal")
+        assert outcome(k.request(uuid4(), principal=nobody, policy_digest=digest)) == (
+            "denied",
+            "no-principal",
+        )
     assert k.everything() == before

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from tests.held.sql.kernel import RUN_WITHIN, Kernel, outcome
 
 
@@ -16,7 +17,10 @@ def r(bare: Kernel) -> Kernel:
 
 
 def sight(answer: dict[str, Any], operation: Any) -> dict[str, Any]:
-    return {name: value.replace(str(operation), "?") if isinstance(value, str) else value for name, value in answer.items()}
+    return {
+        name: value.replace(str(operation), "?") if isinstance(value, str) else value
+        for name, value in answer.items()
+    }
 
 
 @pytest.mark.clause("H7.2a")

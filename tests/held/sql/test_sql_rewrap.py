@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+
 from tests.held.sql.kernel import ENDED, OPEN, Kernel, decision, outcome, payload
 
 
@@ -33,7 +34,11 @@ def test_an_open_row_is_sealed_anew(k: Kernel, state: str) -> None:
         "fingerprint_key_id",
     }
     assert (after["sealed_payload"], after["payload_key_id"]) == (payload("k2").obj, "k2")
-    assert (after["fingerprint"], after["fingerprint_key_id"], k.events(operation)) == (b"n" * 32, "f2", events)
+    assert (after["fingerprint"], after["fingerprint_key_id"], k.events(operation)) == (
+        b"n" * 32,
+        "f2",
+        events,
+    )
 
 
 def test_the_seal_alone_or_the_fingerprint_alone_is_renewed(k: Kernel) -> None:
@@ -69,14 +74,15 @@ def test_a_seal_that_was_not_read_is_not_replaced(k: Kernel) -> None:
 @pytest.mark.clause("H3.4a", "H3.4d")
 def test_another_seal_under_the_same_key_is_refused(k: Kernel) -> None:
     operation = k.reach("APPROVED")
-    for attempt in (
-        lambda: rewrap(k, operation, payload(), payload(content="dcba")),
-        lambda: rewrap(k, operation, payload(), payload(content="dcba"), b"n" * 32, "f2"),
-        lambda: rewrap(k, operation, payload(), payload("k2"), b"n" * 32, "f1"),
-        lambda: rewrap(k, operation, payload(), decision("k2")),
-    ):
+    attempts: list[list[Any]] = [
+        [payload(content="dcba")],
+        [payload(content="dcba"), b"n" * 32, "f2"],
+        [payload("k2"), b"n" * 32, "f1"],
+        [decision("k2")],
+    ]
+    for attempt in attempts:
         with pytest.raises(psycopg.Error) as caught:
-            attempt()
+            rewrap(k, operation, payload(), *attempt)
         assert caught.value.sqlstate == "US006"
     for seal in (decision(content="dcba"), payload("k2")):
         with pytest.raises(psycopg.Error) as caught:

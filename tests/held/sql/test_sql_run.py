@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+
 from tests.held.sql.kernel import Claimed, Kernel, outcome
 
 LEASE = timedelta(minutes=15)
@@ -51,7 +52,11 @@ def test_a_mark_of_progress_is_an_audit_entry_under_the_run_s(k: Kernel) -> None
     assert outcome(mark(k, run)) == ("recorded", None)
     (entry,) = k.audit(run.operation, "progress")
     assert entry["parent_id"] == k.operation(run.operation)["run_audit_id"]
-    assert (entry["principal"], entry["detail"], entry["recorded_at"]) == ("ann", {"note": "half"}, k.clock.now())
+    assert (entry["principal"], entry["detail"], entry["recorded_at"]) == (
+        "ann",
+        {"note": "half"},
+        k.clock.now(),
+    )
 
 
 @pytest.mark.clause("H6.6f")
@@ -114,7 +119,9 @@ def test_a_finish_ends_it_and_wipes_the_payload(k: Kernel, state: str) -> None:
     answer = k.finish(run, state, "a-reason", "in words", {"n": 1})
     row = k.operation(run.operation)
     assert (outcome(answer), answer["state"], row["state"]) == (("finished", None), state, state)
-    assert (row["sealed_payload"], row["payload_key_id"], row["fingerprint"], row["fingerprint_key_id"]) == (None,) * 4
+    assert (row["sealed_payload"], row["payload_key_id"], row["fingerprint"], row["fingerprint_key_id"]) == (
+        None,
+    ) * 4
     assert (row["outcome_reason"], row["outcome_detail"]) == ("a-reason", "in words")
     assert row["result"] == ({"n": 1} if state == "SUCCEEDED" else None)
     assert row["ended_at"] == row["changed_at"] == k.clock.now()
@@ -143,7 +150,9 @@ def test_a_run_ends_in_one_of_four_ways(k: Kernel, state: str | None) -> None:
 @pytest.mark.clause("H8.3a", "H8.3b", "H8.2a")
 @pytest.mark.parametrize("swept", [False, True])
 @pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED"])
-def test_a_finish_without_the_lease_is_refused_and_on_the_timeline(k: Kernel, state: str, swept: bool) -> None:
+def test_a_finish_without_the_lease_is_refused_and_on_the_timeline(
+    k: Kernel, state: str, swept: bool
+) -> None:
     run = k.executing()
     k.clock.advance(minutes=15)
     if swept:

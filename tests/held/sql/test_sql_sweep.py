@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.held.sql.kernel import HOLD_FOR, RUN_WITHIN, Kernel, outcome
 
 
@@ -15,7 +16,11 @@ def test_a_request_that_nobody_decided_expires(k: Kernel) -> None:
     (answer,) = k.calls("sweep_operations")
     row = k.operation(operation)
     assert (answer["outcome"], answer["operation_id"]) == ("expired", operation)
-    assert (row["state"], row["outcome_reason"], row["ended_at"]) == ("EXPIRED", "not-approved-in-time", k.clock.now())
+    assert (row["state"], row["outcome_reason"], row["ended_at"]) == (
+        "EXPIRED",
+        "not-approved-in-time",
+        k.clock.now(),
+    )
     assert (row["sealed_payload"], row["fingerprint"]) == (None, None)
     last = k.timeline(operation)[-1]
     assert (last["type"], last["actor"], last["from_state"]) == ("expired", "underseal:sweep", "HELD")
@@ -31,7 +36,11 @@ def test_an_approval_that_nobody_ran_expires(bare: Kernel, mode: str) -> None:
     bare.clock.advance(microseconds=1)
     (answer,) = bare.calls("sweep_operations")
     row = bare.operation(operation)
-    assert (answer["outcome"], row["state"], row["outcome_reason"]) == ("missed", "EXPIRED", "not-run-in-time")
+    assert (answer["outcome"], row["state"], row["outcome_reason"]) == (
+        "missed",
+        "EXPIRED",
+        "not-run-in-time",
+    )
     assert (row["sealed_payload"], row["fingerprint"]) == (None, None)
     assert bare.timeline(operation)[-1]["from_state"] == "APPROVED"
 
@@ -88,7 +97,9 @@ def break_row(k: Kernel, operation: object) -> None:
             [operation],
         )
         for trigger in ("check", "append_only", "no_truncate"):
-            k.connection.execute(f"alter table underseal.held_event enable always trigger held_event_{trigger}")
+            k.connection.execute(
+                f"alter table underseal.held_event enable always trigger held_event_{trigger}"
+            )
         k.connection.execute("alter table underseal.held_event enable trigger held_event_queue")
 
 

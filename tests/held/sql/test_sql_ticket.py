@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from tests.held.sql.kernel import Claimed, Kernel, as_text, outcome
 
 REFUSED = ("refused", "ticket")
@@ -19,7 +20,9 @@ def issue(k: Kernel, run: Claimed) -> bytes:
     return ticket
 
 
-def consume(k: Kernel, operation: Any, ticket: bytes | None, who: str | None = "ann") -> tuple[str, str | None]:
+def consume(
+    k: Kernel, operation: Any, ticket: bytes | None, who: str | None = "ann"
+) -> tuple[str, str | None]:
     return outcome(k.call("consume_ticket", operation, ticket, who))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
+
 from tests.held.sql.kernel import PLAIN_SCHEMA, SCHEMA, TYPE, Kernel, outcome
 
 FUNCTIONS = """
@@ -16,7 +17,7 @@ create schema app;
 create function app.estimate(params jsonb, principal text) returns jsonb language sql as $$ select '{}'::jsonb $$;
 create function app.check_run(params jsonb, principal text) returns text language sql as $$ select null::text $$;
 create function app.run(params jsonb, principal text) returns jsonb language sql as $$ select '{}'::jsonb $$;
-create function app.run_differently(params jsonb, principal text) returns jsonb language sql as $$ select '{}'::jsonb $$;
+create function app.run_anew(params jsonb, principal text) returns jsonb language sql as $$ select '{}'::jsonb $$;
 create function app.turned(principal text, params jsonb) returns jsonb language sql as $$ select '{}'::jsonb $$;
 create function app.says_text(params jsonb, principal text) returns text language sql as $$ select '' $$;
 create function app.many(params jsonb, principal text) returns setof jsonb language sql as $$ select '{}'::jsonb $$;
@@ -27,8 +28,15 @@ def test_a_type_is_registered_armed_and_in_force(bare: Kernel) -> None:
     answer = bare.register()
     (found,) = bare.calls("list_operation_types")
     assert outcome(answer) == ("registered", None)
-    assert (found["armed"], found["current"], found["salted"], found["mode"]) == (True, True, True, "ON_APPROVAL")
-    assert found["policy_digest"] == answer["policy_digest"] == hashlib.sha256(found["policy"].encode()).digest()
+    assert (found["armed"], found["current"], found["salted"], found["mode"]) == (
+        True,
+        True,
+        True,
+        "ON_APPROVAL",
+    )
+    assert (
+        found["policy_digest"] == answer["policy_digest"] == hashlib.sha256(found["policy"].encode()).digest()
+    )
     assert json.loads(found["policy"]) == {
         "approvers": ["bob", "carol"],
         "hold_for": 3600,
@@ -179,9 +187,13 @@ def test_only_the_known_modes_are_taken(bare: Kernel) -> None:
         bare.register(mode="LATER")
 
 
-def register_sql(bare: Kernel, *functions: str | None, parameters: Any = PLAIN_SCHEMA, **policy: Any) -> dict[str, Any]:
+def register_sql(
+    bare: Kernel, *functions: str | None, parameters: Any = PLAIN_SCHEMA, **policy: Any
+) -> dict[str, Any]:
     wanted = {"approvers": ["bob"], "hold_for": 60, "run_within": 60, **policy}
-    return bare.call("register_sql_operation", "sql.close", 1, Jsonb(parameters), Jsonb(wanted), *functions, ["23505"])
+    return bare.call(
+        "register_sql_operation", "sql.close", 1, Jsonb(parameters), Jsonb(wanted), *functions, ["23505"]
+    )
 
 
 GOOD = ("app.estimate(jsonb,text)", "app.check_run(jsonb,text)", "app.run(jsonb,text)")
@@ -203,7 +215,7 @@ def test_sql_functions_are_a_provider(app: Kernel) -> None:
     assert (found["sql_estimate"], found["sql_check_run"], found["sql_run"]) == GOOD
     assert outcome(register_sql(app, *GOOD)) == ("unchanged", None)
     assert outcome(register_sql(app, *GOOD, hold_for=61)) == ("updated", None)
-    other = (*GOOD[:2], "app.run_differently(jsonb,text)")
+    other = (*GOOD[:2], "app.run_anew(jsonb,text)")
     assert outcome(register_sql(app, *other)) == ("refused", "version-frozen")
 
 
@@ -262,7 +274,7 @@ def test_the_table_keeps_a_version_as_it_was_registered(k: Kernel, role: str) ->
             "type = 'other'",
             "version = 2",
             "mode = 'BY_REQUESTER'",
-            "parameters = '{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}'",
+            'parameters = \'{"type":"object","properties":{},"additionalProperties":false}\'',
             "salted = false",
         ):
             k.refused("US003", f"update underseal.operation_type set {change}")

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+
 from tests.held.sql.kernel import (
     ENDED,
     HASH,
@@ -61,7 +62,9 @@ def test_a_rejection_ends_it_and_wipes_the_payload(k: Kernel) -> None:
         "not on a Friday",
         k.clock.now(),
     )
-    assert (row["sealed_payload"], row["payload_key_id"], row["fingerprint"], row["approved_at"]) == (None,) * 4
+    assert (row["sealed_payload"], row["payload_key_id"], row["fingerprint"], row["approved_at"]) == (
+        None,
+    ) * 4
     assert (vote["decision"], vote["sealed_decision"]) == ("reject", decision().obj)
     assert k.events(operation) == ["requested", "rejected"]
 
@@ -246,7 +249,10 @@ def test_a_requester_who_is_no_approver_hears_why(k: Kernel) -> None:
 
 def sight(answer: dict[str, Any], operation: Any) -> dict[str, Any]:
     """An answer without the id that was asked for."""
-    return {name: value.replace(str(operation), "?") if isinstance(value, str) else value for name, value in answer.items()}
+    return {
+        name: value.replace(str(operation), "?") if isinstance(value, str) else value
+        for name, value in answer.items()
+    }
 
 
 @pytest.mark.clause("H4.7c", "H4.7d")
@@ -306,4 +312,4 @@ def test_the_policy_in_force_is_the_version_s_own(k: Kernel) -> None:
     k.register(version=2, approvers=["dave"])
     assert outcome(k.approve(operation, "dave")) == ("not-found", None)
     assert outcome(k.approve(operation, "bob")) == ("approved", None)
-    assert TYPE == k.operation(operation)["type"]
+    assert k.operation(operation)["type"] == TYPE

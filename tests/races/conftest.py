@@ -1,0 +1,41 @@
+"""Fixtures of the races."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pytest_postgresql.executors import NoopExecutor
+from pytest_postgresql.janitor import DatabaseJanitor
+
+from tests.held.sql.kernel import Kernel
+from tests.races.arena import Arena
+from underseal.foundation.server import Server
+from underseal.testing import OWNER, TestClock, TestDatabase, unique_name
+
+
+@pytest.fixture(scope="session")
+def ring(postgres: Server, template: NoopExecutor) -> Iterator[Arena]:
+    """The database and the sessions that all races share; what they do is committed."""
+    database = TestDatabase(postgres, unique_name("races"))
+    janitor = DatabaseJanitor(
+        user=postgres.user,
+        host=postgres.host,
+        port=postgres.port,
+        password=postgres.password,
+        dbname=database.name,
+        template_dbname=template.template_dbname,
+    )
+    with janitor:
+        clock = TestClock(database)
+        a, b, c = (Kernel(database.connect(OWNER), clock) for _ in range(3))
+        yield Arena(a, b, c, database.connect(), clock)
+        database.close_connections()
+
+
+@pytest.fixture
+def arena(ring: Arena) -> Arena:
+    """The same for one test, with a type of its own that bob and carol approve."""
+    arena = Arena(ring.a, ring.b, ring.c, ring.admin, ring.clock)
+    arena.register()
+    return arena
