@@ -157,6 +157,8 @@ returns table (
   lease_until timestamptz, sealed_payload jsonb, votes jsonb, request_audit_id uuid, run_audit_id uuid)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+-- Its queries have one good plan each; planning the search anew for every instant costs more than the search.
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   ids uuid[];
