@@ -53,7 +53,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Remove each guard of tests/mutants.toml alone; its tests must fail."
     )
     parser.add_argument(
-        "--only", metavar="SUBSTRING", action="append", help="mutants whose name or file contains this"
+        "--only",
+        metavar="SUBSTRING",
+        action="append",
+        help="mutants whose name, or (with a slash in it) file, contains this",
     )
     parser.add_argument(
         "--remaining", action="store_true", help="only what no run has killed yet as it is written now"
@@ -77,10 +80,14 @@ def select(mutants: Sequence[Mutant], only: Sequence[str] | None, shard: tuple[i
 
     Parameters:
         mutants: the whole list.
-        only: texts of which one occurs in the name or the file; None for all.
+        only: texts of which one occurs in the name or, if it has a slash, in the file; None for all.
         shard: (i, n): every n-th of these, beginning with the i-th, from 1.
     """
-    wanted = [m for m in mutants if not only or any(text in m.name or text in m.file for text in only)]
+    wanted = [
+        m
+        for m in mutants
+        if not only or any(text in m.name or ("/" in text and text in m.file) for text in only)
+    ]
     part, parts = shard
     return wanted[part - 1 :: parts]
 

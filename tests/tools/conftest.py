@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from tools.clause_list import ROOT
 
 CLAUSES = """\

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tools.clause_list import ROOT, base_of, clause_ids, within
 
 # How many clauses each part, or section of part H, has; so the ids are known without the list they come from.

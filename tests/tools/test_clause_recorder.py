@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tools.pytest_run import run_pytest
 
 EVEN = "tests/test_code.py::test_even"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tools.clauses import standings
 from tools.mutant_list import Mutant
 

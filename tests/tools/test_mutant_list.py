@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tools.clause_list import ROOT, clause_ids
 from tools.mutant_list import Mutant, flaws, load, mutated, named
 from tools.pytest_run import run_pytest
