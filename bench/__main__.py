@@ -33,7 +33,7 @@ def main(quick: bool, out: Path) -> None:
             server,
             amounts=(1, 4) if quick else (1, 16),
             seconds=0.1 if quick else 0.7,
-            rounds=1 if quick else 9,
+            rounds=1 if quick else 7,
             tell=status.update,
         )
         status.update("a long past")

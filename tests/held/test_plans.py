@@ -46,8 +46,8 @@ CALLS: Final = {
 # whatever a call reads of one table by one index, it reads for its answer: at most 10 of each kind, or a page of 50
 ROWS: Final = 400
 WALKS: Final = {"claim-of-nothing": OPENED, "list-own": 2 * OPENED}
-"""Look at no ended row either: a worker that serves no approved row has looked at all of them, and what one asked for is
-sought among what is open (with what earlier tests left behind) or among all that one asked for, whichever are fewer."""
+"""Look at no ended row either: a worker that serves no approved row has looked at all of them, and what one asked for
+is sought among what is open (with what earlier tests left behind) or among all one asked for, whichever is fewer."""
 
 
 @pytest.fixture(scope="module")
