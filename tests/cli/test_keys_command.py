@@ -21,7 +21,7 @@ def test_generate_makes_a_private_ring_and_keeps_what_is_there(shop: Shop) -> No
 
 def test_a_ring_may_hold_one_purpose(shop: Shop) -> None:
     fresh = shop.keys.parent / "fresh"
-    made = shop.run("keys", "generate", "--keyring", fresh, "--purpose", "decision")
+    made = shop.run("keys", "generate", "--keyring", fresh, "decision")
     assert made.out.startswith("decision")
     assert FileKeyRing(fresh).key_ids("payload") == []
 
@@ -78,6 +78,18 @@ def test_the_active_key_and_unknown_keys_are_not_destroyed(shop: Shop) -> None:
     assert (unknown.code, unknown.json["reason"]) == (4, "unknown-key")
 
 
+def test_a_copy_of_a_destroyed_key_is_removed_again(shop: Shop) -> None:
+    old = shop.ring.active("payload").id
+    file = next(shop.keys.glob("payload.*.key"))
+    content = file.read_bytes()
+    shop.run("keys", "rotate", "payload")
+    assert shop.run("keys", "destroy", old, "--yes").code == 0
+    file.write_bytes(content)
+    file.chmod(0o600)
+    assert shop.run("keys", "destroy", old, "--json").json == {"outcome": "destroyed", "key_id": old}
+    assert not file.exists()
+
+
 def test_destroying_asks_a_person(shop: Shop) -> None:
     old = shop.ring.active("payload").id
     shop.run("keys", "rotate")
@@ -106,7 +118,7 @@ def test_rewrap_says_what_does_not_open(shop: Shop) -> None:
 
 def test_rewrap_counts_for_people(shop: Shop) -> None:
     shop.hold()
-    shop.run("keys", "rotate", "--purpose", "fingerprint")
+    shop.run("keys", "rotate", "fingerprint")
     assert "1 payloads and 0 decisions" in shop.run("keys", "rewrap").out
 
 

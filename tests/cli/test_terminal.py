@@ -36,6 +36,17 @@ def test_a_person_approves_exactly_what_is_on_the_screen(shop: Shop) -> None:
     assert state_of(shop, operation) == "APPROVED"
 
 
+def test_the_question_hides_nothing(shop: Shop) -> None:
+    operation = shop.hold(principal="re\u202eq")
+    terminal = Terminal(["reject", operation, "--principal", "ann", "--reason", "no"], shop.env)
+    terminal.wait_for("row version 1?")
+    terminal.type("y\n")
+    code, screen = terminal.end()
+    assert code == 0
+    assert "for re⟨U+202E⟩q" in " ".join(screen.split())
+    assert "\u202e" not in terminal.raw
+
+
 @pytest.mark.parametrize("answer", ["n\n", "\n"])
 def test_a_person_who_does_not_say_yes_approves_nothing(shop: Shop, answer: str) -> None:
     operation = shop.hold()

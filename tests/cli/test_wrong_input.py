@@ -73,7 +73,7 @@ APP = ("--app", "tests.cli.shop:make")
         (["outbox", "ack", "nobody", "1"], 5, "found none"),
         (["access", "grant", "no_such_role", "client"], 5, "may not"),
         (["keys", "list", "--keyring", "/nowhere/at/all"], 1, "there is no directory"),
-        (["keys", "rotate", "--purpose", "all"], 2, "payload"),
+        (["keys", "rotate", "all"], 2, "payload"),
     ],
 )
 def test_the_message_is_short_and_the_code_right(

@@ -19,6 +19,140 @@ EXPECTED = {"commit-not-durable", "principal-asserted"}
 CLOCKED = {"function-changed", "clock-replaced", "clock-skew", "table-granted"}
 
 
+# Name → the fault, and the finding's `what` and `subject`.
+FAULTS = {
+    "disabled-trigger": (
+        "alter table underseal.held_operation disable trigger held_operation_check_update",
+        "trigger-disabled",
+        "held_operation.held_operation_check_update",
+    ),
+    "trigger-at-the-origin": (
+        "alter table underseal.held_operation enable trigger held_operation_check_update",
+        "trigger-disabled",
+        "held_operation.held_operation_check_update",
+    ),
+    "trigger-on-replicas": (
+        "alter table underseal.held_event enable replica trigger held_event_queue",
+        "trigger-disabled",
+        "held_event.held_event_queue",
+    ),
+    "missing-trigger": (
+        "drop trigger held_vote_check on underseal.held_vote",
+        "trigger-missing",
+        "held_vote.held_vote_check",
+    ),
+    "narrower-trigger": (
+        "create or replace trigger held_vote_check before insert on underseal.held_vote for each row "
+        "execute function underseal._check_held_vote(); "
+        "alter table underseal.held_vote enable always trigger held_vote_check",
+        "trigger-changed",
+        "held_vote.held_vote_check",
+    ),
+    "foreign-trigger": (
+        "create trigger extra before insert on underseal.held_vote for each row execute function "
+        "suppress_redundant_updates_trigger()",
+        "trigger-unknown",
+        "held_vote.extra",
+    ),
+    "function-body": (
+        "create or replace function underseal._retention() returns interval language sql immutable as $$"
+        " select interval '9 days' $$",
+        "function-changed",
+        "_retention",
+    ),
+    "parsed-body": (
+        "create or replace function underseal._is_envelope(value jsonb, fmt text) returns boolean "
+        "language sql immutable parallel safe return true",
+        "function-changed",
+        "_is_envelope",
+    ),
+    "definer": (
+        "alter function underseal._owner() security definer",
+        "function-rights",
+        "_owner",
+    ),
+    "search-path": (
+        "alter function underseal._owner() set search_path = public",
+        "function-settings",
+        "_owner",
+    ),
+    "function-owner": (
+        "alter function underseal._owner() owner to postgres",
+        "function-owner",
+        "_owner",
+    ),
+    "missing-function": (
+        "drop function underseal.clear_report(text, text, text)",
+        "function-missing",
+        "clear_report",
+    ),
+    "foreign-function": (
+        "create function underseal.extra() returns int language sql set search_path = pg_catalog, "
+        "pg_temp as 'select 1'; "
+        "revoke all on function underseal.extra() from public; "
+        "alter function underseal.extra() owner to underseal_owner",
+        "function-unknown",
+        "extra",
+    ),
+    "view-body": (
+        "create or replace view underseal.access_grants as select g.grantee, g.access, g.principal from "
+        "underseal.access_grant g where g.access <> 'operator'",
+        "view-changed",
+        "access_grants",
+    ),
+    "missing-view": (
+        "drop view underseal.audit_entries",
+        "view-missing",
+        "audit_entries",
+    ),
+    "constraint": (
+        "alter table underseal.held_operation drop constraint held_operation_hash_length",
+        "constraint-missing",
+        "held_operation.held_operation_hash_length",
+    ),
+    "index": (
+        "drop index underseal.held_operation_open_fingerprint",
+        "index-missing",
+        "held_operation.held_operation_open_fingerprint",
+    ),
+    "unlogged": (
+        "alter table underseal.operator_report set unlogged",
+        "table-unlogged",
+        "operator_report",
+    ),
+    "rule": (
+        "create rule quiet as on delete to underseal.held_vote do instead nothing",
+        "table-ruled",
+        "held_vote",
+    ),
+    "table-owner": (
+        "alter table underseal.operator_report owner to postgres",
+        "table-owner",
+        "operator_report",
+    ),
+    "public-function": (
+        "grant execute on function underseal.clock() to public",
+        "public-function",
+        "underseal.clock()",
+    ),
+    "public-table": (
+        "grant select on underseal.held_operation to public",
+        "table-granted",
+        "underseal.held_operation",
+    ),
+    "public-column": (
+        "grant select (requester) on underseal.held_operation to public",
+        "table-granted",
+        "underseal.held_operation.requester",
+    ),
+    "open-schema": (
+        "grant create on schema underseal to public",
+        "schema-open",
+        "PUBLIC",
+    ),
+}
+
+
 def looked(database: TestDatabase, role: str = OWNER, **more: object) -> Report:
     return examine(database.connect(role), **more)  # type: ignore[arg-type]
 
@@ -55,51 +189,9 @@ def test_a_fresh_installation_is_healthy(shop: Shop, monkeypatch: pytest.MonkeyP
     assert report.skipped == ()
 
 
-@pytest.mark.parametrize(
-    ("fault", "what", "subject"),
-    [
-        ("alter table underseal.held_operation disable trigger held_operation_check_update", "trigger-disabled",
-         "held_operation.held_operation_check_update"),
-        ("alter table underseal.held_operation enable trigger held_operation_check_update", "trigger-disabled",
-         "held_operation.held_operation_check_update"),
-        ("alter table underseal.held_event enable replica trigger held_event_queue", "trigger-disabled",
-         "held_event.held_event_queue"),
-        ("drop trigger held_vote_check on underseal.held_vote", "trigger-missing", "held_vote.held_vote_check"),
-        ("create or replace trigger held_vote_check before insert on underseal.held_vote for each row"
-         " execute function underseal._check_held_vote();"
-         " alter table underseal.held_vote enable always trigger held_vote_check",
-         "trigger-changed", "held_vote.held_vote_check"),
-        ("create trigger extra before insert on underseal.held_vote for each row"
-         " execute function suppress_redundant_updates_trigger()", "trigger-unknown", "held_vote.extra"),
-        ("create or replace function underseal._retention() returns interval language sql immutable"
-         " as $$ select interval '9 days' $$", "function-changed", "_retention"),
-        ("create or replace function underseal._is_envelope(value jsonb, fmt text) returns boolean"
-         " language sql immutable parallel safe return true", "function-changed", "_is_envelope"),
-        ("alter function underseal._owner() security definer", "function-rights", "_owner"),
-        ("alter function underseal._owner() set search_path = public", "function-settings", "_owner"),
-        ("alter function underseal._owner() owner to postgres", "function-owner", "_owner"),
-        ("drop function underseal.clear_report(text, text, text)", "function-missing", "clear_report"),
-        ("create function underseal.extra() returns int language sql set search_path = pg_catalog, pg_temp"
-         " as 'select 1'; revoke all on function underseal.extra() from public;"
-         " alter function underseal.extra() owner to underseal_owner", "function-unknown", "extra"),
-        ("create or replace view underseal.access_grants as select g.grantee, g.access, g.principal"
-         " from underseal.access_grant g where g.access <> 'operator'", "view-changed", "access_grants"),
-        ("drop view underseal.audit_entries", "view-missing", "audit_entries"),
-        ("alter table underseal.held_operation drop constraint held_operation_hash_length", "constraint-missing",
-         "held_operation.held_operation_hash_length"),
-        ("drop index underseal.held_operation_open_fingerprint", "index-missing",
-         "held_operation.held_operation_open_fingerprint"),
-        ("alter table underseal.operator_report set unlogged", "table-unlogged", "operator_report"),
-        ("create rule quiet as on delete to underseal.held_vote do instead nothing", "table-ruled", "held_vote"),
-        ("alter table underseal.operator_report owner to postgres", "table-owner", "operator_report"),
-        ("grant execute on function underseal.clock() to public", "public-function", "underseal.clock()"),
-        ("grant select on underseal.held_operation to public", "table-granted", "underseal.held_operation"),
-        ("grant select (requester) on underseal.held_operation to public", "table-granted",
-         "underseal.held_operation.requester"),
-        ("grant create on schema underseal to public", "schema-open", "PUBLIC"),
-    ],
-)  # fmt: skip
-def test_a_planted_fault_of_the_schema_is_found(shop: Shop, fault: str, what: str, subject: str) -> None:
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_of_the_schema_is_found(shop: Shop, name: str) -> None:
+    fault, what, subject = FAULTS[name]
     shop.database.connect().execute(fault.encode())
     finding = only(looked(shop.database, ring=shop.ring))
     assert (finding.what, finding.subject) == (what, subject)

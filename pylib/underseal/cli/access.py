@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from underseal.cli._exits import demand_done, say
 from underseal.cli._json import print_json
+from underseal.cli._outcome import conclude
 from underseal.cli._render import print_table, said
 from underseal.cli._session import connect, options
 
@@ -27,12 +27,12 @@ def _rows(dsn: str | None, query: str, *params: Any) -> list[dict[str, Any]]:
 
 
 def _do(dsn: str | None, as_json: bool, query: str, *params: Any) -> None:
+    from underseal import Outcome
     from underseal.foundation.sources import raise_ours
 
     with raise_ours():
         done = _rows(dsn, query, *params)[0]
-    demand_done(done["outcome"], done["reason"], done["message"])
-    print_json(done) if as_json else say(done["message"])
+    conclude(Outcome(done["outcome"], done["reason"], done["message"]), as_json)
 
 
 @access.command("list")

@@ -11,6 +11,7 @@ import click
 
 from underseal.cli._exits import CONFLICT, Stop, demand_done, say
 from underseal.cli._json import plain, print_json
+from underseal.cli._outcome import conclude
 from underseal.cli._render import print_operation
 from underseal.cli._session import confirm, keyring_option, needed_ring, options, principal_option, session
 from underseal.cli._session import principal as needed_principal
@@ -145,8 +146,7 @@ def cancel(
     """Cancel what you asked for, before it runs."""
     with session(dsn) as here:
         done = here.us.cancel(operation_id, needed_principal(principal), note, as_operator=as_operator)
-    demand_done(done.outcome, done.reason, done.message)
-    print_json(done) if as_json else say(done.message)
+    conclude(done, as_json)
 
 
 COMMANDS = (approve, reject, cancel)

@@ -13,19 +13,13 @@ from underseal.cli._exits import FAILED, REFUSED, Stop, friendly
 from underseal.cli._json import print_json
 from underseal.cli._render import print_table, said
 from underseal.cli._session import confirm, json_option, keyring_option, needed, needed_ring, options, session
-from underseal.seal.keys import PURPOSES, as_purpose
+from underseal.seal.keys import PURPOSES, Destroyed, as_purpose
 
 if TYPE_CHECKING:
     from underseal import FileKeyRing, KeyRing, KeyUse, RewrapProgress
     from underseal.seal import Key, Purpose
 
-_purposes_option = click.option(
-    "--purpose",
-    "purposes",
-    multiple=True,
-    type=click.Choice(PURPOSES),
-    help="May be repeated; by default all three.",
-)
+_purposes_argument = click.argument("purposes", nargs=-1, metavar="[PURPOSE]...", type=click.Choice(PURPOSES))
 
 
 @click.group()
@@ -53,23 +47,29 @@ def _print_made(made: list[Key], as_json: bool) -> None:
 
 
 @keys.command()
-@_purposes_option
+@_purposes_argument
 @keyring_option
 @json_option
 @friendly
 def generate(keyring: Path | None, purposes: tuple[Purpose, ...], as_json: bool) -> None:
-    """Make the ring and, for each purpose that has none, a key. What is there stays."""
+    """Make the ring and, for each PURPOSE that has none, a key. What is there stays.
+
+    Purposes are payload, decision and fingerprint; without any, all three.
+    """
     ring = _files(keyring)
     _print_made([ring.generate(purpose) for purpose in purposes or PURPOSES], as_json)
 
 
 @keys.command()
-@_purposes_option
+@_purposes_argument
 @keyring_option
 @json_option
 @friendly
 def rotate(keyring: Path | None, purposes: tuple[Purpose, ...], as_json: bool) -> None:
-    """Make new keys that seal from now on; the older ones still open."""
+    """Make new keys that seal from now on; the older ones still open.
+
+    For each PURPOSE named, or for payload, decision and fingerprint.
+    """
     ring = _files(keyring)
     _print_made([ring.rotate(purpose) for purpose in purposes or PURPOSES], as_json)
 
@@ -99,8 +99,6 @@ _LOST = ("missing", "destroyed")
 
 
 def _listed(ring: KeyRing, uses: dict[str, KeyUse] | None) -> list[dict[str, Any]]:
-    from underseal.seal import Destroyed
-
     rows = [
         {"purpose": purpose, "key_id": key_id, "state": "retired" if place else "active",
          "open_rows": None if uses is None else uses[key_id].open_rows if key_id in uses else 0}
@@ -189,6 +187,11 @@ def destroy(dsn: str | None, keyring: Path | None, key_id: str, yes: bool, as_js
     """
     ring = _files(keyring)
     _demand_destroyable(ring, key_id)
+    if isinstance(ring.find(key_id), Destroyed):
+        # Only a copy of it is left, which a backup brought back.
+        ring.destroy(key_id)
+        _say_destroyed(key_id, as_json)
+        return
     with session(dsn, ring) as here:
         _demand_unneeded(here.us.key_uses(), key_id)
         if not yes:
@@ -196,9 +199,14 @@ def destroy(dsn: str | None, keyring: Path | None, key_id: str, yes: bool, as_js
             # Somebody may have requested while the question stood there.
             _demand_unneeded(here.us.key_uses(), key_id)
         ring.destroy(key_id)
-    print_json({"outcome": "destroyed", "key_id": key_id}) if as_json else click.echo(
-        f"{key_id} is destroyed."
-    )
+    _say_destroyed(key_id, as_json)
+
+
+def _say_destroyed(key_id: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"outcome": "destroyed", "key_id": key_id})
+    else:
+        click.echo(f"{key_id} is destroyed.")
 
 
 def _demand_destroyable(ring: FileKeyRing, key_id: str) -> None:
@@ -211,7 +219,7 @@ def _demand_destroyable(ring: FileKeyRing, key_id: str) -> None:
     if key_id in _active(ring):
         raise Stop(
             REFUSED, "refused", "active-key",
-            f"expected a retired key, found {key_id} sealing; first: underseal keys rotate --purpose {found.purpose}, "
+            f"expected a retired key, found {key_id} sealing; first: underseal keys rotate {found.purpose}, "
             "and underseal keys rewrap",
         )  # fmt: skip
 

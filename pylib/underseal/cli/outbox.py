@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from underseal.cli._exits import demand_done, say
 from underseal.cli._json import print_json
+from underseal.cli._outcome import conclude
 from underseal.cli._render import print_table, said, state
 from underseal.cli._session import options, session
 from underseal.cli._times import both
@@ -43,8 +43,7 @@ def ack(dsn: str | None, consumer: str, position: int, as_json: bool) -> None:
     """Acknowledge every event up to POSITION; what nobody has to read any more may be purged."""
     with session(dsn) as here:
         done = here.us.ack_outbox(consumer, position)
-    demand_done(done.outcome, done.reason, done.message)
-    print_json(done) if as_json else say(f"{consumer} has read up to {position}.")
+    conclude(done, as_json, f"{consumer} has read up to {position}.")
 
 
 @outbox.command()
@@ -57,8 +56,7 @@ def register(dsn: str | None, consumer: str, from_now: bool, as_json: bool) -> N
     """Register CONSUMER: from now on no event is purged that it has not acknowledged."""
     with session(dsn) as here:
         done = here.us.register_consumer(consumer, from_start=not from_now)
-    demand_done(done.outcome, done.reason, done.message)
-    print_json(done) if as_json else say(done.message)
+    conclude(done, as_json)
 
 
 @outbox.command()
@@ -68,8 +66,7 @@ def drop(dsn: str | None, consumer: str, as_json: bool) -> None:
     """Forget CONSUMER: what only it had still to read may be purged. Takes operator access."""
     with session(dsn) as here:
         done = here.us.drop_consumer(consumer)
-    demand_done(done.outcome, done.reason, done.message)
-    print_json(done) if as_json else say(done.message)
+    conclude(done, as_json)
 
 
 COMMANDS = (outbox,)

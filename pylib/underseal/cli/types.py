@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from underseal.cli._exits import demand_done, exit_code_of, say
+from underseal.cli._exits import exit_code_of
 from underseal.cli._json import embedded, plain, print_json
+from underseal.cli._outcome import conclude
 from underseal.cli._render import print_table, said
 from underseal.cli._session import app_option, connect, load_app, needed, options, principal_option, session
 from underseal.cli._times import duration
@@ -101,8 +102,7 @@ def _switch(name: str, armed: bool, does: str) -> click.Command:
     def switch(dsn: str | None, principal: str | None, type_: str, version: int, as_json: bool) -> None:
         with session(dsn) as here:
             done = here.us.set_armed(type_, version, armed, principal)
-        demand_done(done.outcome, done.reason, done.message)
-        print_json(done) if as_json else say(done.message)
+        conclude(done, as_json)
 
     return switch
 
