@@ -1,5 +1,8 @@
 """What held operations are made of, as an embedder sees them: small immutable values."""
 
+# `type` is what the column is called, in SQL and here.
+# ruff: noqa: A002
+
 from __future__ import annotations
 
 import hashlib
@@ -128,7 +131,7 @@ class Echo:
         operation_id: the operation.
         params_hash: its hash.
         row_version: its version.
-        shown: hex digest over the redacted copy and the effect that were on the screen.
+        shown: hex digest over the requester, the type, the redacted copy and the effect that were on the screen.
     """
 
     operation_id: UUID
@@ -238,8 +241,8 @@ class Operation:
 
     @property
     def shown(self) -> str:
-        """Hex digest over the redacted copy and the effect, as a vote seals it (clause H2.2)."""
-        return shown_digest(self.redacted, self.effect)
+        """Hex digest over what an approver decides by, as a vote seals it (clause H2.2)."""
+        return shown_digest(self.type, self.version, self.mode, self.requester, self.redacted, self.effect)
 
     @property
     def echo(self) -> Echo:
@@ -247,17 +250,22 @@ class Operation:
         return Echo(self.operation_id, self.params_hash, self.row_version, self.shown)
 
 
-def shown_digest(redacted: str, effect: str) -> str:
-    """Hex SHA-256 over what an approver sees: the redacted copy and the effect.
+def shown_digest(type: str, version: int, mode: str, requester: str, redacted: str, effect: str) -> str:
+    """Hex SHA-256 over what an approver decides by: who asked for what, the redacted copy and the effect.
+
+    Who asked and for which type is in the payload's seal as well; but an approver cannot open that, and a writer
+    who showed them another requester could put the true one back before the run.
 
     Parameters:
+        type, version, mode, requester: as the row has them.
         redacted: JSON text.
         effect: JSON text.
 
     Errors:
         CanonicalError: one of them has no canonical form.
     """
-    text = f"underseal-shown-v1\n{canonicalise(redacted)}\n{canonicalise(effect)}"
+    asked = canonical_json({"mode": mode, "requester": requester, "type": type, "version": version})
+    text = f"underseal-shown-v1\n{asked}\n{canonicalise(redacted)}\n{canonicalise(effect)}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

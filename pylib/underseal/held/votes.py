@@ -34,7 +34,10 @@ def vote_steps(
         seen = yield from kernel.get_operation(echo.operation_id, approver)
         if seen["outcome"] != "found":
             return VoteOutcome(seen["outcome"], seen["reason"], seen["message"])
-        if shown_digest(seen["redacted"], seen["effect"]) != echo.shown:
+        now = shown_digest(
+            seen["type"], seen["version"], seen["mode"], seen["requester"], seen["redacted"], seen["effect"]
+        )
+        if now != echo.shown:
             return VoteOutcome("conflict", "version-mismatch", _CHANGED, state=seen["state"])
         sealed = DecisionSeal(
             operation_id=echo.operation_id,
@@ -66,6 +69,6 @@ def vote_steps(
 
 
 _CHANGED = (
-    "Expected what you were shown, found that the redacted parameters or the effect have changed. "
-    "Look at it again, then decide."
+    "Expected what you were shown, found that the requester, the type, the redacted parameters or the effect "
+    "have changed. Look at it again, then decide."
 )

@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.held.python import forging
-from tests.held.python.worlds import HOUR, REQUESTER, PayoutParams, PayoutSend, World
 
-from underseal import Held, Policy, PermissionDenied, Principal
+from tests.held.python import forging
+from tests.held.python.worlds import HOUR, PayoutParams, PayoutSend, World
+from underseal import Held, PermissionDenied, Principal
 from underseal.canonical import params_hash
 from underseal.foundation.steps import drive
 from underseal.held import kernel
@@ -172,7 +172,9 @@ def test_a_seal_with_another_identity_than_the_row(sync_world: World, member: st
         value = sync_world.hold(6).operation_id
         # Sealed for this row by somebody with the key, and saying that it is about another one.
         data = {**dataclasses.asdict(payload), "operation_id": value}
-        sealed = payload_module._sealed(data, sync_world.ring, "payload", payload_module.PAYLOAD_FORMAT, (str(held.operation_id),))
+        sealed = payload_module._sealed(
+            data, sync_world.ring, "payload", payload_module.PAYLOAD_FORMAT, (str(held.operation_id),)
+        )
         sync_world.edit(held, sealed_payload=json.dumps(sealed))
     else:
         forging.reseal_payload(sync_world, held, **{member: value})
@@ -226,7 +228,11 @@ def test_a_decision_that_says_another_word(sync_world: World) -> None:
 @pytest.mark.clause("H2.12c")
 @pytest.mark.parametrize(
     ("what", "changes"),
-    [("decision", {"decision": "reject"}), ("hash", {"params_hash": "00" * 32}), ("version", {"row_version": 2})],
+    [
+        ("decision", {"decision": "reject"}),
+        ("hash", {"params_hash": "00" * 32}),
+        ("version", {"row_version": 2}),
+    ],
 )
 def test_a_decision_for_something_else(sync_world: World, what: str, changes: dict[str, Any]) -> None:
     held = sync_world.approved()
@@ -239,7 +245,9 @@ def test_a_decision_for_something_else(sync_world: World, what: str, changes: di
 def test_a_decision_that_names_another_place_than_its_own(sync_world: World, member: str) -> None:
     held = sync_world.approved()
     data = dataclasses.asdict(forging.decision_of(sync_world, held, "ann"))
-    data |= {"operation_id": sync_world.hold(6).operation_id} if member == "operation" else {"approver": "bob"}
+    data |= (
+        {"operation_id": sync_world.hold(6).operation_id} if member == "operation" else {"approver": "bob"}
+    )
     place = (str(held.operation_id), "ann")
     sealed = payload_module._sealed(data, sync_world.ring, "decision", payload_module.DECISION_FORMAT, place)
     sync_world.edit_vote(held, "ann", sealed_decision=json.dumps(sealed))
@@ -248,7 +256,8 @@ def test_a_decision_that_names_another_place_than_its_own(sync_world: World, mem
 
 @pytest.mark.clause("H2.12c")
 @pytest.mark.parametrize(
-    ("what", "columns"), [("hash in the row", {"params_hash": b"\0" * 32}), ("version in the row", {"row_version": 2})]
+    ("what", "columns"),
+    [("hash in the row", {"params_hash": b"\0" * 32}), ("version in the row", {"row_version": 2})],
 )
 def test_a_vote_whose_columns_were_edited(sync_world: World, what: str, columns: dict[str, Any]) -> None:
     held = sync_world.approved()
@@ -273,7 +282,11 @@ def test_fewer_decisions_than_the_sealed_policy_demands(sync_world: World) -> No
     row = sync_world.row(held)
     cast_at = forging.vote_row(sync_world, held, "ann")["cast_at"]
     sync_world.edit(
-        held, votes_required=1, state="APPROVED", approved_at=cast_at, run_deadline=cast_at + row["run_within"]
+        held,
+        votes_required=1,
+        state="APPROVED",
+        approved_at=cast_at,
+        run_deadline=cast_at + row["run_within"],
     )
     assert "demands 2 approvals, 1 found" in refused(sync_world, held, "integrity")
 
@@ -288,14 +301,18 @@ def test_no_decision_at_all(sync_world: World) -> None:
 
 @pytest.mark.clause("H2.10b")
 @pytest.mark.parametrize("columns", [{"redacted": '{"cents":1,"order":"o-1"}'}, {"effect": '{"pays":1}'}])
-def test_what_the_row_shows_is_not_what_the_approver_was_shown(sync_world: World, columns: dict[str, str]) -> None:
+def test_what_the_row_shows_is_not_what_the_approver_was_shown(
+    sync_world: World, columns: dict[str, str]
+) -> None:
     held = sync_world.approved()
     sync_world.edit(held, **columns)
     assert "what ann was shown" in refused(sync_world, held, "integrity")
 
 
 @pytest.mark.clause("H2.10a")
-def test_a_requester_who_seals_one_thing_and_shows_another(sync_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requester_who_seals_one_thing_and_shows_another(
+    sync_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind = sync_world.us._core.kinds["payout.send"]
     with monkeypatch.context() as lying:
         lying.setattr(kind, "redacted", lambda canonical: '{"cents":10,"order":"o-1"}')
@@ -362,7 +379,9 @@ def test_a_vote_whose_instant_was_moved(sync_world: World) -> None:
 
 @pytest.mark.clause("H9.3b")
 @pytest.mark.parametrize("away", [-timedelta(seconds=61), HOUR + timedelta(seconds=61)])
-def test_a_decision_outside_the_time_of_the_request(sync_world: World, clock: TestClock, away: timedelta) -> None:
+def test_a_decision_outside_the_time_of_the_request(
+    sync_world: World, clock: TestClock, away: timedelta
+) -> None:
     held = sync_world.approved()
     instant = forging.payload_of(sync_world, held).sealed_at + away
     forging.reseal_decision(sync_world, held, "ann", cast_at=instant)
@@ -616,6 +635,7 @@ def test_a_ticket_comes_after_every_check(sync_world: World) -> None:
 
 def test_a_digest_of_what_was_shown_is_what_the_formats_say(sync_world: World) -> None:
     held = sync_world.approved()
-    text = b'underseal-shown-v1\n{"cents":5,"order":"o-1"}\n{"pays":5}'
+    asked = b'{"mode":"ON_APPROVAL","requester":"rita","type":"payout.send","version":1}'
+    text = b'underseal-shown-v1\n' + asked + b'\n{"cents":5,"order":"o-1"}\n{"pays":5}'
     assert forging.decision_of(sync_world, held, "ann").shown == hashlib.sha256(text).hexdigest()
     assert params_hash("payout.send", 1, '{"cents":5,"order":"o-1"}') == held.params_hash
