@@ -173,7 +173,10 @@ create index held_operation_approved on underseal.held_operation (run_deadline) 
 create index held_operation_executing on underseal.held_operation (run_lease_until) where state = 'EXECUTING';
 create index held_operation_ended on underseal.held_operation (ended_at) where ended_at is not null;
 create index held_operation_open on underseal.held_operation (requested_at, operation_id) where ended_at is null;
-create index held_operation_requester on underseal.held_operation (requester, requested_at, operation_id);
+create index held_operation_requester on underseal.held_operation (requester, requested_at, operation_id)
+  where ended_at is null;
+create index held_operation_requester_past on underseal.held_operation (requester, requested_at, operation_id)
+  where ended_at is not null;
 create index held_operation_past on underseal.held_operation (requested_at, operation_id) where ended_at is not null;
 comment on index underseal.held_operation_open_fingerprint is 'One open operation a fingerprint.';
 comment on index underseal.held_operation_held is 'Finds expiries.';
@@ -181,7 +184,8 @@ comment on index underseal.held_operation_approved is 'Finds runs to claim and r
 comment on index underseal.held_operation_executing is 'Finds lost leases.';
 comment on index underseal.held_operation_ended is 'Finds what may be purged.';
 comment on index underseal.held_operation_open is 'Lists what is open.';
-comment on index underseal.held_operation_requester is 'Lists what one requester asked for.';
+comment on index underseal.held_operation_requester is 'Lists what one requester asked for and is open.';
+comment on index underseal.held_operation_requester_past is 'Lists what one requester asked for and has ended.';
 comment on index underseal.held_operation_past is 'Lists what has ended.';
 
 create table underseal.held_vote (
