@@ -67,7 +67,9 @@ class Both:
                 return value
 
         async def carry_out() -> Any:
-            async with await psycopg.AsyncConnection.connect(self.conninfo, autocommit=autocommit) as connection:
+            async with await psycopg.AsyncConnection.connect(
+                self.conninfo, autocommit=autocommit
+            ) as connection:
                 value = await drive_async(connection, steps)
                 await connection.rollback()
                 return value
@@ -120,7 +122,11 @@ def test_an_error_that_the_steps_let_through_is_raised(both: Both) -> None:
 def test_a_sqlstate_of_ours_is_a_kernel_error(both: Both) -> None:
     with pytest.raises(KernelError) as error:
         both(query("do $$ begin raise exception 'no' using errcode = 'US001'; end $$"))
-    assert (error.value.sqlstate, error.value.code, str(error.value)) == ("US001", "US001", "no [US001: malformed argument]")
+    assert (error.value.sqlstate, error.value.code, str(error.value)) == (
+        "US001",
+        "US001",
+        "no [US001: malformed argument]",
+    )
     assert error.value.__cause__ is None
 
 
@@ -176,7 +182,9 @@ def test_steps_on_a_callers_connection_join_its_transaction(both: Both, rows: An
 
 
 @pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
-def test_a_transaction_of_ours_is_tried_again(both: Both, monkeypatch: pytest.MonkeyPatch, sqlstate: str) -> None:
+def test_a_transaction_of_ours_is_tried_again(
+    both: Both, monkeypatch: pytest.MonkeyPatch, sqlstate: str
+) -> None:
     monkeypatch.setattr(module, "_FIRST_PAUSE", 0.0)
     tries: list[int] = []
 
@@ -230,7 +238,10 @@ def test_a_real_deadlock_is_tried_again(empty_database: TestDatabase, admin: Dic
     ours.result(timeout=20)
     source.close()
     assert len(pids) >= 2
-    assert [row["by"] for row in observer.execute("select by from pair order by n")] == ["otherours", "otherours"]
+    assert [row["by"] for row in observer.execute("select by from pair order by n")] == [
+        "otherours",
+        "otherours",
+    ]
 
 
 @pytest.mark.parametrize("level", ["serializable", "repeatable read"])
@@ -334,7 +345,8 @@ def test_ticks_go_on_while_the_steps_do(both: Both) -> None:
             enough.set()
 
     def steps() -> Steps[bool]:
-        return (yield from call(enough.wait, 20))
+        waited: bool = yield from call(enough.wait, 20)
+        return waited
 
     def during() -> Steps[bool]:
         waited: bool = yield During(steps, 0.01, tick)

@@ -116,9 +116,7 @@ def _check_hash(payload: Payload) -> None:
 def _check_decisions(claim: Claim, payload: Payload, ring: KeyRing) -> Sealed:
     """Every decision opens and is about exactly this; enough of them, by others, approve (clause H2.12)."""
     policy = json.loads(payload.policy)
-    shown = shown_digest(
-        claim.type, claim.version, claim.mode, claim.requester, claim.redacted, claim.effect
-    )
+    shown = shown_digest(claim.type, claim.version, claim.mode, claim.requester, claim.redacted, claim.effect)
     opened = [
         DecisionSeal.opened(vote.sealed_decision, ring, claim.operation_id, vote.approver)
         for vote in claim.votes

@@ -14,6 +14,7 @@ from underseal.errors import RequestRefused, SealError
 from underseal.foundation.steps import Row, Steps
 from underseal.held import kernel
 from underseal.held.core import Core
+from underseal.held.hidden import hidden_texts, tells
 from underseal.held.kinds import Kind
 from underseal.held.model import Held, Principal, effect_text
 from underseal.held.payload import Payload
@@ -62,6 +63,12 @@ def request_steps(core: Core, kind: Kind, principal: Principal, params: Any) -> 
         effect = yield from kind.as_requester(principal, lambda: kind.estimate(principal, arguments))
     except Refusal as refusal:
         raise RequestRefused(refusal.reason, refusal.detail) from None
+    if kind.salted and tells([effect.effect, effect.state_key], hidden_texts(canonical, redacted)):
+        raise RequestRefused(
+            "effect-tells",
+            f"the effect or the state key of {kind.type} repeats a hidden parameter; "
+            "make estimate() say what happens without it",
+        )
     prepared = _Prepared(canonical, redacted, effect_text(effect.effect), effect.state_key)
     row: Row = {}
     for _ in range(_TRIES):

@@ -233,7 +233,7 @@ def _finish(claim: Claim, ended: Ended, result: Any) -> Steps[RunReport]:
 
 
 def _finish_once(claim: Claim, ended: Ended, result: Any, *, inside: bool = False) -> Steps[RunReport]:
-    text, remark = result_text(result)
+    text, remark = (None, _TOLD) if ended.told and result is not None else result_text(result)
     row: Row | None = None
     if text is not None:
         try:
@@ -279,4 +279,5 @@ _UNSERVED = (
     "Expected an operation whose provider, keys and principals are here, found one that this process cannot run. "
     "A worker that has them will."
 )
+_TOLD = "the result is not stored: it repeats a hidden parameter"
 _SPENT = "the spent register has this operation: it was run or cancelled before"

@@ -17,6 +17,7 @@ from uuid import UUID
 from underseal.errors import ReplayRefused
 from underseal.foundation.steps import Steps, call
 from underseal.held.claim import Claim
+from underseal.held.hidden import hidden_texts, tells
 from underseal.held.integrity import TOLERANCE, Sealed, check_integrity
 from underseal.held.kinds import Kind
 from underseal.held.model import Principal, State, effect_text
@@ -42,6 +43,7 @@ class Ended:
         reason, detail: why, for the record; never a parameter.
         value: what the method returned.
         error: the exception it raised.
+        told: whether the value repeats a hidden parameter, and must not be stored.
     """
 
     state: State
@@ -49,6 +51,7 @@ class Ended:
     detail: str | None = None
     value: Any = field(default=None, repr=False)
     error: BaseException | None = field(default=None, repr=False)
+    told: bool = False
 
 
 def run_sequence(
@@ -93,7 +96,8 @@ def run_sequence(
     except Exception as error:  # noqa: BLE001 -- whatever a provider raises ends its run
         state, reason, detail = kind.failure(error)
         return Ended(state, reason, detail, error=error)
-    return Ended("SUCCEEDED", value=value)
+    hidden = hidden_texts(sealed.payload.canonical, claim.redacted) if kind.salted else frozenset()
+    return Ended("SUCCEEDED", value=value, told=tells(value, hidden))
 
 
 def keep_spent(claim: Claim, sealed: Sealed) -> timedelta:

@@ -20,6 +20,7 @@ from underseal.held import verbs
 from underseal.held.claim import Claim
 from underseal.held.pace import Pace
 from underseal.held.run import abandon, claim_approved, run_claimed, run_next_sql
+from underseal.seal import PURPOSES
 
 if TYPE_CHECKING:
     from underseal.held.async_client import AsyncUnderseal
@@ -79,6 +80,13 @@ class Worker:
         self._loop, self._nudge = asyncio.get_running_loop(), asyncio.Event()
         listened = self._listen()
         log.info("worker %s begins", self._core.worker)
+        for purpose in PURPOSES:
+            if not self._core.keys.live(purpose):
+                log.warning(
+                    "worker %s has no %s key: what needs one stays as it is until a worker has",
+                    self._core.worker,
+                    purpose,
+                )
         try:
             while not self._stopping:
                 await self._wait(await self._round())

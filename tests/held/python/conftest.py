@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.held.python.worlds import World
 
+from tests.held.python.worlds import World
 from underseal.testing import DictConnection, TestDatabase
 
 
@@ -17,7 +17,9 @@ def asynchronous(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "async")
 
 
-def _worlds(database: TestDatabase, owner: DictConnection, asynchronous: bool) -> Iterator[Callable[..., World]]:
+def _worlds(
+    database: TestDatabase, owner: DictConnection, asynchronous: bool
+) -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def make(**options: Any) -> World:
@@ -30,7 +32,9 @@ def _worlds(database: TestDatabase, owner: DictConnection, asynchronous: bool) -
 
 
 @pytest.fixture
-def make_world(database: TestDatabase, db: DictConnection, asynchronous: bool) -> Iterator[Callable[..., World]]:
+def make_world(
+    database: TestDatabase, db: DictConnection, asynchronous: bool
+) -> Iterator[Callable[..., World]]:
     """Build a world with options of the client's."""
     yield from _worlds(database, db, asynchronous)
 

@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 from tests.held.python.worlds import World
-
 from underseal import Held
 from underseal.held.payload import DecisionSeal, Payload
 
@@ -20,7 +19,8 @@ def payload_of(world: World, held: Held) -> Payload:
 def vote_row(world: World, held: Held, approver: str) -> dict[str, Any]:
     """The row of a vote."""
     row = world.admin.execute(
-        "select * from underseal.held_vote where operation_id = %s and approver = %s", [held.operation_id, approver]
+        "select * from underseal.held_vote where operation_id = %s and approver = %s",
+        [held.operation_id, approver],
     ).fetchone()
     assert row is not None
     return row
@@ -51,8 +51,8 @@ def add_vote(world: World, held: Held, approver: str, **changes: Any) -> None:
     decision = dataclasses.replace(decision_of(world, held, "ann"), approver=approver, **changes)
     with world.triggers_off():
         world.admin.execute(
-            "insert into underseal.held_vote (operation_id, approver, decision, reason, params_hash, row_version, cast_at,"
-            " sealed_decision, decision_key_id) values (%s, %s, %s, 'why', %s, %s, %s, %s::jsonb, %s)",
+            "insert into underseal.held_vote (operation_id, approver, decision, reason, params_hash, row_version,"
+            " cast_at, sealed_decision, decision_key_id) values (%s, %s, %s, 'why', %s, %s, %s, %s::jsonb, %s)",
             [
                 held.operation_id, approver, decision.decision, like["params_hash"], like["row_version"],
                 like["cast_at"], json.dumps(decision.sealed(world.ring)), like["decision_key_id"],

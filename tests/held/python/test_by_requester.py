@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from tests.held.python.worlds import REQUESTER, TokenParams, World
 
+from tests.held.python.worlds import REQUESTER, TokenParams, World
 from underseal import Held, OutcomeUnknown, Principal, RequestRefused, RunReport
+from underseal.held import kernel
 from underseal.testing import TestClock, in_background
 
 PARAMS = TokenParams(name="ci", password=SecretStr("hunter2"))
@@ -97,14 +98,22 @@ def test_asking_again_under_another_token_runs_nothing(world: World, token: str 
 def test_a_repeat_by_somebody_else_is_another_request(world: World) -> None:
     held = approved(world)
     other = world.issue(Principal("ron"), PARAMS)
-    assert (other.duplicate, other.operation_id == held.operation_id, world.service.done) == (False, False, [])
+    assert (other.duplicate, other.operation_id == held.operation_id, world.service.done) == (
+        False,
+        False,
+        [],
+    )
 
 
 @pytest.mark.clause("H7.4b")
 def test_a_repeat_with_other_parameters_is_another_request(world: World) -> None:
     held = approved(world)
     other = world.issue(REQUESTER, TokenParams(name="ci", password=SecretStr("hunter3")))
-    assert (other.duplicate, other.operation_id == held.operation_id, world.service.done) == (False, False, [])
+    assert (other.duplicate, other.operation_id == held.operation_id, world.service.done) == (
+        False,
+        False,
+        [],
+    )
 
 
 @pytest.mark.clause("H6.11b")
@@ -191,3 +200,18 @@ def test_a_repeat_inside_the_callers_transaction_runs_nothing(sync_world: World)
         again = sync_world.issue(REQUESTER, PARAMS)
     assert (again.state, again.duplicate, sync_world.service.done) == ("APPROVED", True, [])
     assert sync_world.issue(REQUESTER, PARAMS) == RESULT
+
+
+@pytest.mark.clause("H7.3b")
+def test_the_result_never_leaves_for_the_database(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish, sent = kernel.finish_run, []
+
+    def watched(*args: Any) -> Any:
+        sent.append(args)
+        return finish(*args)
+
+    monkeypatch.setattr(kernel, "finish_run", watched)
+    approved(world)
+    assert world.issue(REQUESTER, PARAMS) == RESULT
+    assert len(sent) == 1
+    assert RESULT["token"] not in repr(sent)

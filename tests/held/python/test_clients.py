@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
-from tests.held.python.worlds import REQUESTER, PayoutParams, World
 
 import underseal
+from tests.held.python.worlds import REQUESTER, PayoutParams, World
 from underseal import AccessDenied, AsyncUnderseal, Held, KernelError, Underseal, UnknownConsumer
 
 METHODS = [name for name in vars(Underseal) if not name.startswith("_")]
@@ -175,9 +175,9 @@ def test_a_login_that_may_not_act_for_somebody_is_told(world: World) -> None:
     world.owner.execute("select underseal.map_login(%s, 'rita')", [world.login])
     held = world.hold()
     assert world.look(held).state == "HELD"
-    for call in (lambda: world.us.get(held, "ann"), lambda: world.us.list("ann"), lambda: world.us.events(held, "ann")):
+    for method, given in (("get", [held, "ann"]), ("list", ["ann"]), ("events", [held, "ann"])):
         with pytest.raises(AccessDenied) as denied:
-            call()
+            getattr(world.us, method)(*given)
         assert denied.value.reason == "no-principal"
     assert world.us.approve(world.look(held), "ann").outcome == "denied"
 
@@ -196,7 +196,10 @@ def test_a_consumer_reads_until_it_acknowledges(world: World) -> None:
     assert world.us.read_outbox("mailer", 2) == first
     assert first[0].operation_type == "payout.send"
     assert world.us.ack_outbox("mailer", 2).outcome == "acknowledged"
-    assert [(event.position, event.type) for event in world.us.read_outbox("mailer")] == [(3, "claimed"), (4, "succeeded")]
+    assert [(event.position, event.type) for event in world.us.read_outbox("mailer")] == [
+        (3, "claimed"),
+        (4, "succeeded"),
+    ]
     assert world.us.ack_outbox("mailer", 9).reason == "beyond-end"
     assert world.us.drop_consumer("mailer").outcome == "dropped"
     with pytest.raises(UnknownConsumer):
@@ -215,7 +218,10 @@ def test_the_types_are_listed(world: World) -> None:
 
 def test_registering_again_changes_nothing(sync_world: World) -> None:
     again = sync_world.us.register(connection=sync_world.owner)
-    assert {(one.type, one.outcome) for one in again} == {("payout.send", "unchanged"), ("token.issue", "unchanged")}
+    assert {(one.type, one.outcome) for one in again} == {
+        ("payout.send", "unchanged"),
+        ("token.issue", "unchanged"),
+    }
 
 
 def test_the_keys_in_use_are_listed(world: World) -> None:

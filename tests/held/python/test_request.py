@@ -9,10 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 from pydantic import SecretStr
-from tests.held.python.worlds import REQUESTER, HOUR, PayoutParams, PayoutSend, TokenParams, World
 
+from tests.held.python.worlds import HOUR, REQUESTER, PayoutParams, PayoutSend, TokenIssue, TokenParams, World
 from underseal import (
     CanonicalError,
+    Effect,
     Held,
     MemoryKeyRing,
     ParametersRefused,
@@ -24,6 +25,7 @@ from underseal import (
 )
 from underseal.canonical import params_hash
 from underseal.held.payload import Payload
+from underseal.seal import PURPOSES
 from underseal.testing import TestClock
 
 SECRET = "correct horse battery staple"
@@ -62,11 +64,17 @@ def test_a_secret_is_in_the_seal_alone(world: World, caplog: pytest.LogCaptureFi
     assert payload.salt is not None
     assert len(payload.salt) == 32
     everything = "".join(
-        str(world.admin.execute(f"select coalesce(jsonb_agg(to_jsonb(t)), '[]')::text as all from {table} t").fetchone())
+        str(
+            world.admin.execute(
+                f"select coalesce(jsonb_agg(to_jsonb(t)), '[]')::text as all from {table} t"
+            ).fetchone()
+        )
         for (table,) in [
             tuple(row.values())
-            for row in world.admin.execute("select c.oid::regclass::text from pg_class c"
-                                           " where c.relnamespace = 'underseal'::regnamespace and c.relkind in ('r', 'v')")
+            for row in world.admin.execute(
+                "select c.oid::regclass::text from pg_class c"
+                " where c.relnamespace = 'underseal'::regnamespace and c.relkind in ('r', 'v')"
+            )
         ]
     )
     assert SECRET not in everything
@@ -122,8 +130,10 @@ def test_a_fingerprint_alone_confirms_nothing(world: World) -> None:
     five = world.row(world.hold(5))
     # The seal of one request under the fingerprint of another, as a writer of the table could have it.
     payload = Payload.opened(other["sealed_payload"], world.ring, other["operation_id"])
-    forged = Payload(**{name: getattr(payload, name) for name in payload.__slots__} | {
-        "operation_id": five["operation_id"]}).sealed(world.ring)
+    forged = Payload(
+        **{name: getattr(payload, name) for name in payload.__slots__}
+        | {"operation_id": five["operation_id"]}
+    ).sealed(world.ring)
     with world.triggers_off():
         world.admin.execute(
             "update underseal.held_operation set sealed_payload = %s::jsonb where operation_id = %s",
@@ -188,7 +198,9 @@ def test_a_call_that_needs_no_approval_just_runs(world: World) -> None:
     assert isinstance(world.send(REQUESTER, PayoutParams(order="o-1", cents=101)), Held)
 
 
-def test_a_policy_that_changed_meanwhile_is_sealed_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_changed_meanwhile_is_sealed_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from underseal.held import kernel
 
     begin = kernel.begin_request
@@ -201,7 +213,11 @@ def test_a_policy_that_changed_meanwhile_is_sealed_anew(world: World, monkeypatc
             world.admin.execute(
                 "select underseal.register_operation_type('payout.send', 1, 'ON_APPROVAL', t.parameters, %s::jsonb)"
                 " from underseal.operation_type t where t.type = 'payout.send'",
-                [Policy(votes_required=2, approvers=("ann", "bob"), hold_for=HOUR, run_within=HOUR).as_json()],
+                [
+                    Policy(
+                        votes_required=2, approvers=("ann", "bob"), hold_for=HOUR, run_within=HOUR
+                    ).as_json()
+                ],
             )
         return row
 
@@ -229,7 +245,9 @@ def test_a_seal_that_got_stale_is_cancelled_and_made_again(
     monkeypatch.setattr(kernel, "begin_request", slow)
     held = world.hold()
     assert opened(world, held).sealed_at == calls[1] == world.row(held)["requested_at"]
-    states = world.admin.execute("select state, outcome_detail from underseal.held_operation order by requested_at, state")
+    states = world.admin.execute(
+        "select state, outcome_detail from underseal.held_operation order by requested_at, state"
+    )
     assert [row["state"] for row in states] == ["CANCELLED", "HELD"]
 
 
@@ -250,7 +268,9 @@ def test_a_seal_that_is_always_stale_is_refused(
     with pytest.raises(RequestRefused) as refused:
         world.hold()
     assert refused.value.reason == "stale-seal"
-    assert [row["state"] for row in world.admin.execute("select state from underseal.held_operation")] == ["CANCELLED"] * 5
+    assert [row["state"] for row in world.admin.execute("select state from underseal.held_operation")] == [
+        "CANCELLED"
+    ] * 5
 
 
 @pytest.mark.clause("H9.2")
@@ -285,6 +305,35 @@ def test_a_refused_parameter_is_named_and_not_shown(world: World) -> None:
     assert refused.value.__context__ is None
 
 
+@pytest.mark.clause("H1.7h")
+@pytest.mark.parametrize(
+    ("effect", "state_key", "refused"),
+    [
+        ({"sets": SECRET}, "s", True), ({"sets": f"to {SECRET}."}, "s", True), ({"all": [{SECRET: 1}]}, "s", True),
+        ({}, SECRET, True), ({"sets": "ci"}, "s", False), ({"sets": "a password"}, "s", False),
+    ],
+)  # fmt: skip
+def test_an_effect_that_repeats_a_hidden_parameter_is_refused(
+    sync_world: World, effect: dict[str, Any], state_key: str, refused: bool
+) -> None:
+    class Telling(TokenIssue):
+        type = "token.telling"
+
+        async def estimate(self, principal: Principal, params: TokenParams) -> Effect:
+            return Effect(effect, state_key)
+
+    issue = sync_world.gate(sync_world.us, Telling(sync_world.service))
+    sync_world.register()
+    params = TokenParams(name="ci", password=SecretStr(SECRET))
+    if not refused:
+        assert issue(REQUESTER, params).state == "HELD"
+        return
+    with pytest.raises(RequestRefused) as error:
+        issue(REQUESTER, params)
+    assert error.value.reason == "effect-tells"
+    assert SECRET not in str(error.value)
+
+
 @pytest.mark.clause("H2.11c")
 def test_a_requester_needs_payload_and_fingerprint_keys_alone(world: World) -> None:
     requester = world.client(keys=restricted(world.ring, {"payload", "fingerprint"}))
@@ -296,7 +345,7 @@ def test_a_requester_needs_payload_and_fingerprint_keys_alone(world: World) -> N
 @pytest.mark.clause("H2.11c")
 @pytest.mark.parametrize("purpose", ["payload", "fingerprint"])
 def test_a_requester_without_one_of_them_holds_nothing(world: World, purpose: Any) -> None:
-    others = {"payload", "decision", "fingerprint"} - {purpose}
+    others = [one for one in PURPOSES if one != purpose]
     requester = world.client(keys=restricted(world.ring, others))
     with pytest.raises(SealError) as refused:
         world.gate(requester, PayoutSend(world.service))(REQUESTER, PayoutParams(order="o-1", cents=5))
@@ -313,7 +362,10 @@ def test_an_unknown_type_is_refused(world: World) -> None:
 
 def test_a_request_by_name_is_the_same_request(world: World) -> None:
     held = world.hold()
-    assert world.us.request("payout.send", REQUESTER, {"order": "o-1", "cents": 5}).operation_id == held.operation_id
+    assert (
+        world.us.request("payout.send", REQUESTER, {"order": "o-1", "cents": 5}).operation_id
+        == held.operation_id
+    )
 
 
 def test_keys_of_a_new_ring_do_not_find_the_duplicate(world: World) -> None:

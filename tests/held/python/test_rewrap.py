@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+
 from tests.held.python import forging
 from tests.held.python.worlds import REQUESTER, TokenParams, World
-
 from underseal import MemoryKeyRing, RewrapProgress, restricted
 from underseal.held import kernel
 

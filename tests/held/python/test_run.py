@@ -12,9 +12,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.held.python.worlds import REQUESTER, Blocking, PayoutParams, PayoutSend, World
+from pydantic import SecretStr
 
-from underseal import Held, Principal, ReplayRefused, RunReport
+from tests.held.python.worlds import REQUESTER, Blocking, PayoutParams, PayoutSend, TokenParams, World
+from underseal import Effect, Held, Principal, Provider, ReplayRefused, RunReport
 from underseal.foundation.steps import Steps
 from underseal.held import kernel, run
 from underseal.held.claim import Claim
@@ -47,7 +48,11 @@ def one(world: World, statement: str, *params: Any) -> Any:
 def test_the_replica_that_approves_runs_it_as_the_requester(world: World) -> None:
     held = world.hold()
     outcome = world.approve(held)
-    assert (outcome.outcome, outcome.run.outcome, outcome.run.value) == ("approved", "succeeded", {"ok": True})
+    assert (outcome.outcome, outcome.run.outcome, outcome.run.value) == (
+        "approved",
+        "succeeded",
+        {"ok": True},
+    )
     assert world.service.done == [("payout.send", "rita", PayoutParams(order="o-1", cents=5))]
     assert (world.look(held).state, world.look(held).result) == ("SUCCEEDED", {"ok": True})
 
@@ -96,7 +101,11 @@ def test_an_exception_is_recorded_by_its_type(world: World) -> None:
     report = world.us.run(held)
     assert (report.outcome, type(report.error)) == ("failed", ValueError)
     row = world.row(held)
-    assert (row["state"], row["outcome_reason"], row["outcome_detail"]) == ("FAILED", "exception", "ValueError")
+    assert (row["state"], row["outcome_reason"], row["outcome_detail"]) == (
+        "FAILED",
+        "exception",
+        "ValueError",
+    )
 
 
 def test_a_message_that_the_provider_calls_safe_is_recorded(world: World) -> None:
@@ -136,7 +145,9 @@ def test_a_result_becomes_json(value: Any, text: str | None) -> None:
     assert result_text(value) == (text, None)
 
 
-@pytest.mark.parametrize("value", ["x" * (MAX_BYTES - 1), "é" * MAX_BYTES, "\0", "\ud800", float("nan"), object()])
+@pytest.mark.parametrize(
+    "value", ["x" * (MAX_BYTES - 1), "é" * MAX_BYTES, "\0", "\ud800", float("nan"), object()]
+)
 def test_a_result_that_cannot_be_stored_is_left_out(value: Any) -> None:
     text, remark = result_text(value)
     assert text is None
@@ -144,7 +155,9 @@ def test_a_result_that_cannot_be_stored_is_left_out(value: Any) -> None:
     assert remark.startswith("the result is not stored: ")
 
 
-@pytest.mark.parametrize("value", [object(), "x" * 70_000, ["x" * 10] * 5400, 1e300], ids=["object", "long", "spaced", "huge"])
+@pytest.mark.parametrize(
+    "value", [object(), "x" * 70_000, ["x" * 10] * 5400, 1e300], ids=["object", "long", "spaced", "huge"]
+)
 def test_a_run_whose_result_cannot_be_stored_succeeded(sync_world: World, value: Any) -> None:
     sync_world.service.body = lambda principal, params: [value] * 300 if value == 1e300 else value
     held = sync_world.approved()
@@ -161,7 +174,9 @@ def test_a_run_whose_result_cannot_be_stored_succeeded(sync_world: World, value:
 def test_the_public_method_runs_under_a_ticket_that_is_used_up(world: World) -> None:
     seen: list[Any] = []
     world.service.body = lambda principal, params: seen.append(
-        world.admin.execute("select consumed_at is not null as used, ticket_hash from underseal.replay_ticket").fetchone()
+        world.admin.execute(
+            "select consumed_at is not null as used, ticket_hash from underseal.replay_ticket"
+        ).fetchone()
     )
     held = world.approved()
     assert world.us.run(held).outcome == "succeeded"
@@ -184,10 +199,11 @@ def test_a_gated_call_inside_the_body_holds(world: World) -> None:
         class Nesting(PayoutSend):
             type = "payout.nesting"
 
-        @world.us.gate(Nesting(world.service))
-        async def method(principal: Principal, params: Any) -> None:
+        async def body(principal: Principal, params: Any) -> None:
             nested.append(await method(principal, params))
             nested.append(await method(principal, PayoutParams(order="o-2", cents=9)))
+
+        method = world.us.gate(Nesting(world.service))(body)
 
         world.register()
         held = world.loop.wait(method(REQUESTER, PayoutParams(order="o-1", cents=5)))
@@ -257,7 +273,9 @@ def test_a_replay_of_another_type_is_no_replay(sync_world: World) -> None:
 
 
 @pytest.mark.clause("H6.6g")
-def test_a_method_that_gets_other_arguments_ends_in_integrity(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_gets_other_arguments_ends_in_integrity(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind = world.us._core.kinds["payout.send"]
     held = world.approved()
     monkeypatch.setattr(kind, "arguments", lambda canonical: PayoutParams(order="o-1", cents=6))
@@ -288,13 +306,8 @@ def test_the_run_is_a_child_of_the_request_and_marks_its_progress(world: World) 
     marks: list[Any] = []
 
     def body(principal: Principal, params: Any) -> None:
-        if world.loop is None:
-            marks.append(world.us.progress("1 of 2"))
-            marks.append(one(world, "select count(*) from underseal.audit_entry where action = 'progress'"))
-        else:
-            future = asyncio.run_coroutine_threadsafe(world.us.client.progress("1 of 2"), world.loop.loop)
-            marks.append(future.result(10))
-            marks.append(one(world, "select count(*) from underseal.audit_entry where action = 'progress'"))
+        marks.append(world.us.progress("1 of 2"))
+        marks.append(one(world, "select count(*) from underseal.audit_entry where action = 'progress'"))
 
     if world.loop is None:
         world.service.body = body
@@ -305,10 +318,11 @@ def test_the_run_is_a_child_of_the_request_and_marks_its_progress(world: World) 
         class Marking(PayoutSend):
             type = "payout.marking"
 
-        @world.us.gate(Marking(world.service))
-        async def method(principal: Principal, params: Any) -> None:
+        async def marking(principal: Principal, params: Any) -> None:
             marks.append(await world.us.client.progress("1 of 2"))
             marks.append(one(world, "select count(*) from underseal.audit_entry where action = 'progress'"))
+
+        method = world.us.gate(Marking(world.service))(marking)
 
         world.register()
         held = world.loop.wait(method(REQUESTER, PayoutParams(order="o-1", cents=5)))
@@ -316,7 +330,9 @@ def test_the_run_is_a_child_of_the_request_and_marks_its_progress(world: World) 
     assert (marks[0].outcome, marks[1]) == ("recorded", 1)
     entries = {
         row["action"]: row
-        for row in world.admin.execute("select * from underseal.audit_entry where operation_id = %s", [held.operation_id])
+        for row in world.admin.execute(
+            "select * from underseal.audit_entry where operation_id = %s", [held.operation_id]
+        )
     }
     assert entries["run"]["parent_id"] == entries["request"]["id"]
     assert [vote["approver"] for vote in entries["run"]["detail"]["approvals"]] == ["ann"]
@@ -399,10 +415,11 @@ def test_a_task_that_is_cancelled_says_that_nobody_knows(async_world: World) -> 
     class Endless(PayoutSend):
         type = "payout.endless"
 
-    @world.us.gate(Endless(world.service))
-    async def method(principal: Principal, params: Any) -> None:
+    async def endless(principal: Principal, params: Any) -> None:
         begun.set()
         await asyncio.Event().wait()
+
+    method = world.us.gate(Endless(world.service))(endless)
 
     world.register()
     held = world.loop.wait(method(REQUESTER, PayoutParams(order="o-1", cents=5)))
@@ -414,6 +431,30 @@ def test_a_task_that_is_cancelled_says_that_nobody_knows(async_world: World) -> 
     running.cancel()
     wait_until(lambda: world.row(held)["state"] == "OUTCOME_UNKNOWN")
     assert world.row(held)["outcome_reason"] == "interrupted"
+
+
+@pytest.mark.clause("H1.7h")
+def test_a_result_that_repeats_a_hidden_parameter_is_not_stored(sync_world: World) -> None:
+    class Secretive(Provider[TokenParams]):
+        type = "payout.secretive"
+        version = 1
+        params = TokenParams
+        policy = PayoutSend.policy
+
+        def estimate(self, principal: Principal, params: TokenParams) -> Effect:
+            return Effect({}, "s")
+
+    send = sync_world.gate(sync_world.us, Secretive())
+    sync_world.register()
+    sync_world.service.body = lambda principal, params: {
+        "said": f"it is {params.password.get_secret_value()}!"
+    }
+    held = send(REQUESTER, TokenParams(name="ci", password=SecretStr("hunter22")))
+    outcome = sync_world.approve(held)
+    row = sync_world.row(held)
+    assert (row["state"], row["result"]) == ("SUCCEEDED", None)
+    assert "repeats a hidden parameter" in row["outcome_detail"]
+    assert outcome.run.value == {"said": "it is hunter22!"}
 
 
 def test_the_end_is_recorded_although_the_database_was_away(

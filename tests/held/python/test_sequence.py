@@ -21,6 +21,7 @@ from underseal.held import payload as payload_module
 from underseal.held.claim import Claim
 from underseal.held.integrity import check_integrity
 from underseal.held.refusal import Refusal
+from underseal.held.sequence import run_sequence
 from underseal.testing import TestClock
 
 
@@ -351,13 +352,17 @@ def test_a_deadline_within_sixty_seconds(sync_world: World, clock: TestClock, co
     assert sync_world.us.run(held).outcome == "succeeded"
 
 
+def claimed(world: World) -> Claim:
+    """Claim a payout, and do nothing with it."""
+    held, core = world.approved(), world.us._core
+    steps = kernel.claim_runs("w", core.served(), core.key_ids(), 1, held.operation_id)
+    return Claim.from_row(drive(world.us._source, steps)[0])
+
+
 @pytest.mark.clause("H9.3c")
 def test_a_claim_past_the_sealed_deadline(sync_world: World) -> None:
     """The claim itself would not give such a row away; whoever made it do so gains nothing."""
-    held, core = sync_world.approved(), sync_world.us._core
-    steps = kernel.claim_runs("w", core.served(), core.key_ids(), 1, held.operation_id)
-    claim = Claim.from_row(drive(sync_world.us._source, steps)[0])
-    kind = core.kinds["payout.send"]
+    claim, kind = claimed(sync_world), sync_world.us._core.kinds["payout.send"]
     sealed = check_integrity(claim, kind, sync_world.ring)
     late = dataclasses.replace(claim, claimed_at=sealed.run_deadline + timedelta(seconds=60))
     with pytest.raises(Refusal) as refusal:
@@ -445,6 +450,22 @@ def test_a_policy_that_became_stricter(
     voter.close()
     set_policy(sync_world, **changes)
     assert said in refused(sync_world, held, "approval-lapsed")
+
+
+@pytest.mark.clause("H2.12g")
+def test_a_run_later_than_the_policy_in_force_lets_it(sync_world: World) -> None:
+    """The claim itself would not give such a row away; the sequence looks all the same."""
+    claim, kind = claimed(sync_world), sync_world.us._core.kinds["payout.send"]
+    policy = json.loads(claim.policy_in_force) | {"run_within": 600}
+    late = dataclasses.replace(
+        claim,
+        policy_in_force=json.dumps(policy),
+        claimed_at=claim.approved_at + timedelta(minutes=11, seconds=1),
+    )
+    rebuild = sync_world.service.principal
+    ended = drive(sync_world.us._source, run_sequence(late, kind, sync_world.ring, rebuild, None))
+    assert (ended.state, ended.reason, sync_world.service.done) == ("REFUSED", "approval-lapsed", [])
+    assert "less time than has passed" in str(ended.detail)
 
 
 @pytest.mark.clause("H2.12g")
@@ -636,6 +657,6 @@ def test_a_ticket_comes_after_every_check(sync_world: World) -> None:
 def test_a_digest_of_what_was_shown_is_what_the_formats_say(sync_world: World) -> None:
     held = sync_world.approved()
     asked = b'{"mode":"ON_APPROVAL","requester":"rita","type":"payout.send","version":1}'
-    text = b'underseal-shown-v1\n' + asked + b'\n{"cents":5,"order":"o-1"}\n{"pays":5}'
+    text = b"underseal-shown-v1\n" + asked + b'\n{"cents":5,"order":"o-1"}\n{"pays":5}'
     assert forging.decision_of(sync_world, held, "ann").shown == hashlib.sha256(text).hexdigest()
     assert params_hash("payout.send", 1, '{"cents":5,"order":"o-1"}') == held.params_hash

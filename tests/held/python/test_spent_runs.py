@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.held.python.worlds import World
 
+from tests.held.python.worlds import World
 from underseal import FileSpentRegister
 from underseal.testing import TestClock
 
@@ -71,7 +71,9 @@ def test_without_a_register_such_a_row_runs_again(sync_world: World) -> None:
 
 
 @pytest.mark.clause("H8.5b", "H8.5c")
-def test_a_cancelled_row_that_was_brought_back_is_refused(make_world: Callable[..., World], tmp_path: Path) -> None:
+def test_a_cancelled_row_that_was_brought_back_is_refused(
+    make_world: Callable[..., World], tmp_path: Path
+) -> None:
     world = make_world(spent=FileSpentRegister(tmp_path / "spent"))
     held = world.approved()
     before = world.row(held)
@@ -112,7 +114,9 @@ def test_a_register_that_is_away_runs_nothing(make_world: Callable[..., World]) 
 
 
 @pytest.mark.clause("H8.5e")
-def test_an_entry_lasts_longer_than_the_sealed_deadline(make_world: Callable[..., World], clock: TestClock) -> None:
+def test_an_entry_lasts_longer_than_the_sealed_deadline(
+    make_world: Callable[..., World], clock: TestClock
+) -> None:
     register = Recorder()
     world = make_world(spent=register)
     run, cancelled = world.approved(5), world.approved(6)
@@ -123,5 +127,3 @@ def test_an_entry_lasts_longer_than_the_sealed_deadline(make_world: Callable[...
     world.us.cancel(cancelled, "rita")
     assert register.kept[run.operation_id] > deadline - clock.now()
     assert register.kept[cancelled.operation_id] > timedelta(days=730)
-
-

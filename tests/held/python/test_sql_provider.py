@@ -1,5 +1,8 @@
 """Operations of SQL functions: one transaction, in the requester's role."""
 
+# `type` is what the column is called.
+# ruff: noqa: A001, A002
+
 from __future__ import annotations
 
 import json
@@ -10,9 +13,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.held.python.worlds import HOUR, REQUESTER, World
 
-from underseal import FileSpentRegister, Held, Policy, RequestRefused, RunReport
+from tests.held.python.worlds import HOUR, REQUESTER, World
+from underseal import FileSpentRegister, Held, Policy, Registration, RequestRefused, RunReport
 from underseal.testing import TestDatabase, in_background, wait_blocked, wait_until
 
 SCHEMA = {
@@ -25,8 +28,11 @@ POLICY = Policy(approvers=("ann",), hold_for=HOUR, run_within=HOUR)
 
 APP = """
 create schema app;
-create table app.account (id integer primary key, owner text not null, closed boolean not null default false, version integer not null default 1);
-create table app.closing (account integer references app.account (id) deferrable initially deferred, why text, by text default current_user);
+create table app.account (
+  id integer primary key, owner text not null, closed boolean not null default false,
+  version integer not null default 1);
+create table app.closing (
+  account integer references app.account (id) deferrable initially deferred, why text, by text default current_user);
 create table app.checked (by text);
 create sequence app.tries;
 insert into app.account (id, owner) values (1, 'rita'), (2, 'ron');
@@ -40,7 +46,8 @@ grant usage on schema app to public;
 grant usage on sequence app.tries to {role};
 create function app.estimate(params jsonb, principal text) returns jsonb language sql as $$
   select jsonb_build_object('effect', jsonb_build_object('closes', params -> 'account'),
-    'state_key', coalesce((select version::text from app.account a where a.id = (params ->> 'account')::integer), 'none'))
+    'state_key', coalesce((
+      select version::text from app.account a where a.id = (params ->> 'account')::integer), 'none'))
 $$;
 create function app.check_run(params jsonb, principal text) returns text language sql as $$
   select 'closed-already' from app.account a where a.id = (params ->> 'account')::integer and a.closed
@@ -64,7 +71,9 @@ class Bank:
     def __init__(self, world: World) -> None:
         self.world = world
         self.role = world.database.create_role("rita", "nologin")
-        world.admin.execute(APP.replace("{principal}", "'rita'").replace("{role}", self.role).replace("%%", "%"))
+        world.admin.execute(
+            APP.replace("{principal}", "'rita'").replace("{role}", self.role).replace("%%", "%")
+        )
         world.admin.execute(f"grant {self.role} to {world.login}")
         world.owner.execute("select underseal.map_role('rita', %s)", [self.role])
         self.execute("grant usage on schema app to public")
@@ -75,20 +84,22 @@ class Bank:
         cursor = self.world.admin.execute(statement, params)
         return cursor.fetchall() if cursor.description else []
 
-    def register(self, type: str, run: str, **options: Any) -> Any:
+    def register(self, type: str, run: str, **options: Any) -> Registration:
         """Register a type whose run is another function."""
         options = {"parameters": SCHEMA, "safe": ("P0001",), **options}
         row = self.world.admin.execute(
             "select * from underseal.register_sql_operation(%s, 1, %s::jsonb, %s::jsonb, 'app.estimate(jsonb,text)',"
             " 'app.check_run(jsonb,text)', %s::regprocedure, %s::text[])",
-            [type, json.dumps(options["parameters"]), POLICY.as_json(), f"{run}(jsonb,text)", list(options["safe"])],
+            [
+                type,
+                json.dumps(options["parameters"]),
+                POLICY.as_json(),
+                f"{run}(jsonb,text)",
+                list(options["safe"]),
+            ],
         ).fetchone()
         assert row is not None
-
-        class Answer:
-            outcome, reason, message = row["outcome"], row["reason"], row["message"]
-
-        return Answer
+        return Registration(row["outcome"], row["reason"], row["message"], type, 1)
 
     def function(self, name: str, body: str) -> str:
         """Register a type whose run does `body`."""
@@ -156,7 +167,11 @@ def test_row_level_security_applies_as_to_the_requester(bank: Bank) -> None:
     report = bank.world.approve(held).run
     assert (report.outcome, bank.closed()) == ("failed", [])
     row = bank.world.row(held)
-    assert (row["state"], row["outcome_reason"], row["outcome_detail"]) == ("FAILED", "sql-error", "SQLSTATE P0002")
+    assert (row["state"], row["outcome_reason"], row["outcome_detail"]) == (
+        "FAILED",
+        "sql-error",
+        "SQLSTATE P0002",
+    )
 
 
 @pytest.mark.clause("H6.10d")
@@ -367,7 +382,8 @@ def test_a_function_that_is_gone_is_named(sync_bank: Bank) -> None:
 
 def test_an_estimate_of_another_shape_holds_nothing(sync_bank: Bank) -> None:
     sync_bank.execute(
-        "create or replace function app.estimate(params jsonb, principal text) returns jsonb language sql as $$ select '{}'::jsonb $$"
+        "create or replace function app.estimate(params jsonb, principal text) returns jsonb language sql as"
+        " $$ select '{}'::jsonb $$"
     )
     with pytest.raises(TypeError):
         sync_bank.world.us.request("account.close", REQUESTER, {"account": 1})

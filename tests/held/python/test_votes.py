@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 import pytest
+
 from tests.held.python import forging
 from tests.held.python.worlds import REQUESTER, PayoutParams, World
-
 from underseal import Echo, Principal, RequestRefused, SealError, restricted
 from underseal.held import kernel
 from underseal.held.payload import Payload
@@ -41,7 +41,11 @@ def test_a_vote_on_what_is_shown_no_more_is_a_conflict(world: World, columns: di
     shown = world.us.get(held, "ann")
     world.edit(held, **columns)
     outcome = world.us.approve(shown, "ann")
-    assert (outcome.outcome, outcome.reason, world.look(held).state) == ("conflict", "version-mismatch", "HELD")
+    assert (outcome.outcome, outcome.reason, world.look(held).state) == (
+        "conflict",
+        "version-mismatch",
+        "HELD",
+    )
     # What is shown now can be voted on; the run then finds that it is not what was asked for.
     outcome = world.approve(held)
     assert (outcome.outcome, outcome.run.outcome) == ("approved", "refused")
@@ -50,9 +54,12 @@ def test_a_vote_on_what_is_shown_no_more_is_a_conflict(world: World, columns: di
 
 @pytest.mark.clause("H4.1b", "H4.1c")
 @pytest.mark.parametrize(
-    ("changes", "reason"), [({"params_hash": b"\0" * 32}, "hash-mismatch"), ({"row_version": 7}, "version-mismatch")]
+    ("changes", "reason"),
+    [({"params_hash": b"\0" * 32}, "hash-mismatch"), ({"row_version": 7}, "version-mismatch")],
 )
-def test_a_vote_that_echoes_something_else_is_a_conflict(world: World, changes: dict[str, Any], reason: str) -> None:
+def test_a_vote_that_echoes_something_else_is_a_conflict(
+    world: World, changes: dict[str, Any], reason: str
+) -> None:
     held = world.hold()
     echo = dataclasses.replace(world.us.get(held, "ann").echo, **changes)
     outcome = world.us.approve(echo, "ann")
@@ -164,7 +171,7 @@ def test_without_a_decision_key_nobody_votes(world: World) -> None:
 def test_a_quorum_is_counted(world: World) -> None:
     world.owner.execute(
         "select underseal.register_operation_type(t.type, 1, 'ON_APPROVAL', t.parameters,"
-        " '{\"votes_required\": 2, \"approvers\": [\"ann\", \"bob\"], \"hold_for\": 3600, \"run_within\": 3600}')"
+        ' \'{"votes_required": 2, "approvers": ["ann", "bob"], "hold_for": 3600, "run_within": 3600}\')'
         " from underseal.operation_type t where t.type = 'payout.send'"
     )
     held = world.hold()

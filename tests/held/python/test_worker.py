@@ -17,13 +17,14 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from tests.held.python.test_sql_provider import Bank
 from tests.held.python.worlds import REQUESTER, PayoutParams, PayoutSend, Service, World
-
-from underseal import FileKeyRing, MemoryKeyRing, Principal, Underseal, Worker
+from underseal import FileKeyRing, MemoryKeyRing, Principal, Underseal, Worker, restricted
 from underseal.foundation.server import THROWAWAY, embedded_server
 from underseal.held import kernel
 from underseal.held.pace import Pace
+from underseal.seal import PURPOSES
 from underseal.testing import DictConnection, TestClock, TestDatabase, in_background, install, wait_until
 
 SOON = timedelta(milliseconds=20)
@@ -117,7 +118,12 @@ def test_it_ends_what_time_has_ended(world: World, clock: TestClock) -> None:
     assert rows[0]["outcome"] == "claimed"
     clock.advance(minutes=61)
     with working(world):
-        wait_until(lambda: [state(world, one) for one in (expired, missed, lost)] == ["EXPIRED", "EXPIRED", "OUTCOME_UNKNOWN"])
+        wait_until(
+            lambda: (
+                [state(world, one) for one in (expired, missed, lost)]
+                == ["EXPIRED", "EXPIRED", "OUTCOME_UNKNOWN"]
+            )
+        )
     assert world.service.done == []
 
 
@@ -183,6 +189,19 @@ def test_a_run_that_outlasts_the_grace_ends_unknown(world: World) -> None:
     assert state(world, held) == "OUTCOME_UNKNOWN"
 
 
+@pytest.mark.clause("H2.11d")
+@pytest.mark.parametrize("purpose", ["payload", "decision", "fingerprint"])
+def test_it_says_which_key_it_lacks(
+    sync_world: World, caplog: pytest.LogCaptureFixture, purpose: Any
+) -> None:
+    others: list[Any] = [one for one in PURPOSES if one != purpose]
+    lacking = sync_world.client(keys=restricted(sync_world.ring, others))
+    with caplog.at_level(logging.WARNING, "underseal.worker"), working(sync_world, lacking):
+        wait_until(lambda: f"has no {purpose} key" in caplog.text)
+    assert all(f"has no {one} key" not in caplog.text for one in others)
+    lacking.close()
+
+
 def test_one_failed_look_ends_no_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep, calls = kernel.sweep_operations, []
 
@@ -218,7 +237,9 @@ def test_connections_that_are_cut_are_replaced(world: World) -> None:
     with working(world):
         held = world.approved(1)
         wait_until(lambda: state(world, held) == "SUCCEEDED")
-        world.admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [world.login])
+        world.admin.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [world.login]
+        )
         held = world.approved(2)
         wait_until(lambda: state(world, held) == "SUCCEEDED")
 
@@ -255,9 +276,29 @@ def send(principal, params):
     print("inside", flush=True)
     time.sleep(seconds)
 us.gate(PayoutSend(service))(send)
-us.worker(poll_every=timedelta(milliseconds=20), idle_poll_every=timedelta(milliseconds=50), grace=timedelta(seconds=grace)).run()
+soon = timedelta(milliseconds=20)
+us.worker(poll_every=soon, idle_poll_every=soon, grace=timedelta(seconds=grace)).run()
 print("ended", flush=True)
 """
+
+
+def start(world: World, keys: Path, seconds: float, grace: float) -> subprocess.Popen[str]:
+    """A worker process whose runs take so many seconds."""
+    root = Path(__file__).parents[3]
+    conninfo = world.database.conninfo_as(world.login)
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, conninfo, str(keys), str(seconds), str(grace)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{root / 'pylib'}:{root}"},
+    )
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    """What it says next, before long."""
+    assert process.stdout is not None
+    return in_background(process.stdout.readline).result(timeout=60)
 
 
 @pytest.fixture
@@ -272,7 +313,10 @@ def file_ring(tmp_path: Path) -> FileKeyRing:
 @pytest.mark.clause("H8.2c")
 @pytest.mark.parametrize(
     ("seconds", "grace", "end", "number"),
-    [(0.3, 20, "SUCCEEDED", signal.SIGTERM), (600, 0.1, "OUTCOME_UNKNOWN", signal.SIGTERM), (0.3, 20, "SUCCEEDED", signal.SIGINT)],
+    [
+        (0.3, 20, "SUCCEEDED", signal.SIGTERM), (600, 0.1, "OUTCOME_UNKNOWN", signal.SIGTERM),
+        (0.3, 20, "SUCCEEDED", signal.SIGINT),
+    ],
 )  # fmt: skip
 def test_a_signal_stops_it(
     make_sync_world: Callable[..., World], file_ring: FileKeyRing, tmp_path: Path, seconds: float, grace: float,
@@ -280,21 +324,15 @@ def test_a_signal_stops_it(
 ) -> None:  # fmt: skip
     world = make_sync_world(keys=file_ring)
     held = world.approved()
-    root = Path(__file__).parents[3]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, world.database.conninfo_as(world.login), str(tmp_path / "keys"), str(seconds), str(grace)],
-        stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ, "PYTHONPATH": f"{root / 'pylib'}:{root}"},
-    )  # fmt: skip
+    process = start(world, tmp_path / "keys", seconds, grace)
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "inside\n"
+        assert next_line(process) == "inside\n"
         process.send_signal(number)
         assert process.wait(30) == 0
-        assert process.stdout.read() == "ended\n"
+        assert next_line(process) == "ended\n"
     finally:
         process.kill()
-        process.wait()
-        process.stdout.close() if process.stdout else None
+        process.communicate()
     assert state(world, held) == end
 
 
@@ -304,16 +342,12 @@ def test_a_worker_that_is_killed_leaves_an_outcome_unknown(
 ) -> None:
     world = make_sync_world(keys=file_ring)
     held = world.approved()
-    root = Path(__file__).parents[3]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, world.database.conninfo_as(world.login), str(tmp_path / "keys"), "600", "20"],
-        stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ, "PYTHONPATH": f"{root / 'pylib'}:{root}"},
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "inside\n"
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    process = start(world, tmp_path / "keys", 600, 20)
+    try:
+        assert next_line(process) == "inside\n"
+    finally:
+        process.kill()
+        process.communicate()
     assert (state(world, held), world.us.run_approved(), world.us.sweep()) == ("EXECUTING", [], [])
     clock.advance(minutes=16)
     assert [one.outcome for one in world.us.sweep()] == ["outcome-unknown"]
@@ -333,7 +367,9 @@ def test_it_survives_a_restart_of_the_database(tmp_path: Path) -> None:
             database.conninfo_as("underseal_owner"), keys=MemoryKeyRing.with_all(), principals=service.principal,
             run_on_approval=False,
         )  # fmt: skip
-        send = us.gate(PayoutSend(service))(lambda principal, params: service.act("payout.send", principal, params))
+        send = us.gate(PayoutSend(service))(
+            lambda principal, params: service.act("payout.send", principal, params)
+        )
         us.register(connection=owner)
         worker = us.worker(poll_every=SOON, idle_poll_every=timedelta(milliseconds=100))
         ended = in_background(worker.run)

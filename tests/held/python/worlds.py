@@ -4,6 +4,9 @@
 go to an event loop in a thread, so that one test body speaks for both.
 """
 
+# `type` is what the column is called.
+# ruff: noqa: A002
+
 from __future__ import annotations
 
 import asyncio
@@ -171,7 +174,9 @@ class World:
         send, issue: the gated methods, likewise.
     """
 
-    def __init__(self, database: TestDatabase, owner: DictConnection, asynchronous: bool, **options: Any) -> None:
+    def __init__(
+        self, database: TestDatabase, owner: DictConnection, asynchronous: bool, **options: Any
+    ) -> None:
         self.database = database
         self.owner = owner
         self.admin = database.connect()
@@ -203,11 +208,11 @@ class World:
             return gated
         loop = self.loop
 
-        @client.gate(provider)
         async def method(principal: Principal, params: Any) -> Any:
             return await asyncio.to_thread(self.service.act, provider.type, principal, params)
 
-        return lambda principal, params: loop.wait(method(principal, params))
+        asynchronous = client.gate(provider)(method)
+        return lambda principal, params: loop.wait(asynchronous(principal, params))
 
     def register(self) -> None:
         """Register what is gated, as the schema's owner."""
@@ -268,7 +273,14 @@ class World:
     @contextmanager
     def triggers_off(self) -> Iterator[None]:
         """What a writer with all rights on the tables can do."""
-        tables = ("held_operation", "held_vote", "held_event", "held_event_pending", "replay_ticket", "operation_type")
+        tables = (
+            "held_operation",
+            "held_vote",
+            "held_event",
+            "held_event_pending",
+            "replay_ticket",
+            "operation_type",
+        )
         for table in tables:
             self.admin.execute(f"alter table underseal.{table} disable trigger all")
         yield
