@@ -39,7 +39,7 @@ widest = settings(thorough, max_examples=40)
 
 @pytest.mark.clause("H1.4a", "H1.4b", "H1.6i", "T6a")
 @widest
-@given(texts=st.lists(st.one_of(documents(), documents(flawed=False), mangled()), min_size=30, max_size=60))
+@given(texts=st.lists(st.one_of(documents(), documents(flawed=False), mangled()), min_size=50, max_size=60))
 def test_sql_and_python_agree(db: DictConnection, texts: list[str]) -> None:
     assert ask_sql(db, "canonical", texts) == [python_canonical(text) for text in texts]
 
