@@ -147,6 +147,55 @@ def test_a_shorter_time_to_run_counts(k: Kernel) -> None:
     assert outcome(k.claims()[0]) == ("claimed", None)
 
 
+@pytest.mark.clause("H5.1b")
+def test_a_policy_that_became_laxer_gives_no_more_time_to_run(bare: Kernel) -> None:
+    bare.register(run_within=60)
+    operation = bare.reach("APPROVED")
+    bare.register(run_within=3600)
+    bare.clock.advance(seconds=60)
+    assert outcome(bare.claims(only=operation)[0]) == ("conflict", "expired")
+
+
+def damage(k: Kernel, operation: object) -> None:
+    """Leave an event in the way of the one that a claim must write."""
+    with k.login(None):
+        k.connection.execute("alter table underseal.held_event disable trigger user")
+        k.connection.execute(
+            "insert into underseal.held_event (operation_id, seq, type, actor, from_state, to_state, recorded_at)"
+            " values (%s, 9, 'claimed', 'hand', 'APPROVED', 'EXECUTING', underseal.clock())",
+            [operation],
+        )
+        for trigger in ("check", "append_only", "no_truncate"):
+            k.connection.execute(
+                f"alter table underseal.held_event enable always trigger held_event_{trigger}"
+            )
+        k.connection.execute("alter table underseal.held_event enable trigger held_event_queue")
+
+
+def test_a_damaged_row_stops_nobody_else_s_run(k: Kernel) -> None:
+    operations = []
+    for _ in range(3):
+        operations.append(approved(k))
+        k.clock.advance(seconds=1)
+    damage(k, operations[0])
+    assert [row["operation_id"] for row in k.claims(max_runs=2)] == [operations[1]]
+    assert [row["operation_id"] for row in k.claims(max_runs=2)] == [operations[2]]
+    (report,) = k.rows("select * from underseal.operator_reports")
+    assert (report["subject"], report["kind"], report["times"]) == (str(operations[0]), "claim-failed", 1)
+    (answer,) = k.claims(only=operations[0])
+    assert (outcome(answer), answer["sealed_payload"]) == (("conflict", "damaged"), None)
+    assert (k.state(operations[0]), k.audit(operations[0], "run")) == ("APPROVED", [])
+    k.call("clear_report", str(operations[0]), "claim-failed", "olga")
+    with k.login(None):
+        k.connection.execute("alter table underseal.held_event disable trigger user")
+        k.connection.execute("delete from underseal.held_event where seq = 9")
+        for trigger in ("check", "append_only", "no_truncate"):
+            k.connection.execute(
+                f"alter table underseal.held_event enable always trigger held_event_{trigger}"
+            )
+    assert [row["operation_id"] for row in k.claims()] == [operations[0]]
+
+
 @pytest.mark.clause("H5.5a", "H5.5c")
 def test_a_claim_takes_only_types_its_worker_serves(k: Kernel) -> None:
     operation = k.reach("APPROVED")

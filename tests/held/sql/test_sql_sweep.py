@@ -140,6 +140,28 @@ def test_what_is_judged_at_the_commit_fails_with_its_own_row_too(k: Kernel) -> N
     assert [k.state(operation) for operation in operations] == ["HELD", "EXPIRED"]
 
 
+@pytest.mark.clause("H8.2a", "H9.1a")
+def test_a_sweep_judges_each_row_again_under_its_lock(k: Kernel) -> None:
+    """Once the first row is done, the clock stands where the others, which were found as due, are not due."""
+    now = k.clock.now()
+    first = k.hold()
+    others = [k.hold(), k.reach("APPROVED"), k.reach("EXECUTING")]
+    k.clock.advance(seconds=RUN_WITHIN)
+    with k.login(None):
+        k.connection.execute(
+            "create function underseal.turn_back() returns trigger language plpgsql security definer as $$ begin"
+            f" perform setval('underseal.test_clock', {int(now.timestamp()) * 1000000});"
+            " return null; end $$"
+        )
+        k.connection.execute(
+            "create trigger turn_back after insert on underseal.held_event for each row"
+            f" when (new.operation_id = '{first}') execute function underseal.turn_back()"
+        )
+    answers = k.calls("sweep_operations")
+    assert [(answer["operation_id"], answer["outcome"]) for answer in answers] == [(first, "expired")]
+    assert [k.state(operation) for operation in others] == ["HELD", "APPROVED", "EXECUTING"]
+
+
 def test_a_sweep_ends_nothing_early(k: Kernel) -> None:
     for state in ("HELD", "APPROVED", "EXECUTING", "CANCELLED", "SUCCEEDED"):
         k.reach(state)

@@ -154,6 +154,15 @@ def test_a_shorter_time_to_decide_counts(bare: Kernel) -> None:
     assert outcome(bare.approve(operation)) == ("approved", None)
 
 
+@pytest.mark.clause("H4.1d")
+def test_a_policy_that_became_laxer_gives_no_more_time_to_decide(bare: Kernel) -> None:
+    bare.register(hold_for=60)
+    operation = bare.hold()
+    bare.register(hold_for=3600)
+    bare.clock.advance(seconds=60)
+    assert outcome(bare.approve(operation)) == ("conflict", "expired")
+
+
 def test_an_approval_by_who_is_no_longer_eligible_does_not_count(bare: Kernel) -> None:
     bare.register(approvers=["bob", "carol", "dave"], votes_required=2)
     operation = bare.hold()
