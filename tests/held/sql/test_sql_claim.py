@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.held.sql.kernel import (
 )
 
 
-def approved(k: Kernel, **changes: object) -> object:
+def approved(k: Kernel, **changes: object) -> UUID:
     operation = k.hold(**changes)
     k.approve(operation)
     return operation
@@ -156,7 +156,7 @@ def test_a_policy_that_became_laxer_gives_no_more_time_to_run(bare: Kernel) -> N
     assert outcome(bare.claims(only=operation)[0]) == ("conflict", "expired")
 
 
-def damage(k: Kernel, operation: object) -> None:
+def damage(k: Kernel, operation: UUID) -> None:
     """Leave an event in the way of the one that a claim must write."""
     with k.login(None):
         k.connection.execute("alter table underseal.held_event disable trigger user")
