@@ -19,7 +19,9 @@ def hidden_texts(canonical: str, redacted: str) -> frozenset[str]:
         canonical: all parameters.
         redacted: what approvers see of them.
     """
-    return frozenset(_texts(json.loads(canonical))) - frozenset(_texts(json.loads(redacted))) - {""}
+    # Names of members are the model's, and no secret.
+    everything, shown = (frozenset(_texts(json.loads(text), names=False)) for text in (canonical, redacted))
+    return everything - shown - {""}
 
 
 def tells(value: Any, hidden: frozenset[str]) -> bool:
@@ -39,16 +41,17 @@ def tells(value: Any, hidden: frozenset[str]) -> bool:
         # What has no JSON form is stored nowhere.
         return False
     long = [text for text in hidden if len(text) >= _TELLING]
-    return any(text in hidden or any(one in text for one in long) for text in _texts(plain))
+    return any(text in hidden or any(one in text for one in long) for text in _texts(plain, names=True))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, *, names: bool) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for name, one in value.items():
-            yield str(name)
-            yield from _texts(one)
+        if names:
+            yield from map(str, value)
+        for one in value.values():
+            yield from _texts(one, names=names)
     elif isinstance(value, list):
         for one in value:
-            yield from _texts(one)
+            yield from _texts(one, names=names)
