@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tools.clause_list import CLAUSES, clause_ids
 from tools.pytest_run import REPORT_VARIABLE
 
