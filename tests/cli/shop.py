@@ -12,7 +12,7 @@ from typing import Any
 from click.testing import CliRunner
 from pydantic import BaseModel, SecretStr
 
-from underseal import Effect, FileKeyRing, Policy, Principal, Provider, Underseal
+from underseal import AsyncUnderseal, Effect, FileKeyRing, Policy, Principal, Provider, Underseal
 from underseal.cli import main
 from underseal.testing import OWNER, DictConnection, TestDatabase
 
@@ -64,6 +64,19 @@ def make() -> Underseal:
 
     @us.gate(PayoutPair())
     def pair(principal: Principal, params: PayoutParams) -> dict[str, int]:
+        return {"sent": params.cents}
+
+    return us
+
+
+def make_async() -> AsyncUnderseal:
+    """The same over the async client."""
+    us = AsyncUnderseal(
+        os.environ["SHOP_DSN"], keys=FileKeyRing(os.environ["SHOP_KEYS"]), principals=Principal
+    )
+
+    @us.gate(PayoutSend())
+    async def send(principal: Principal, params: PayoutParams) -> dict[str, int]:
         return {"sent": params.cents}
 
     return us

@@ -15,12 +15,13 @@ NASTY = "pay\u202eann \x1b[31m[red]now[/red]\n\u200bp\u0430y"
 SEEN = "pay⟨U+202E⟩ann ⟨U+001B⟩[31m[red]now[/red]⟨U+000A⟩⟨U+200B⟩p⟨U+0430⟩y"
 
 
-def test_a_request_is_held_shown_approved_run_and_told(shop: Shop) -> None:
+@pytest.mark.parametrize("app", ["tests.cli.shop:make", "tests.cli.shop:make_async"])
+def test_a_request_is_held_shown_approved_run_and_told(shop: Shop, app: str) -> None:
     held = shop.run(
         "request", "payout.send", "--param", "to=ann", "--param", "cents:=500",
-        "--principal", "req", "--app", "tests.cli.shop:make", "--json",
+        "--principal", "req", "--app", app, "--json",
     )  # fmt: skip
-    assert held.code == 0
+    assert held.code == 0, held
     assert held.json["outcome"] == "held"
     operation = held.json["operation_id"]
 
@@ -32,7 +33,7 @@ def test_a_request_is_held_shown_approved_run_and_told(shop: Shop) -> None:
     approved = shop.vote(operation)
     assert (approved.code, approved.json["outcome"]) == (0, "approved")
 
-    ran = shop.run("run", operation, "--app", "tests.cli.shop:make", "--json")
+    ran = shop.run("run", operation, "--app", app, "--json")
     assert (ran.code, ran.json["outcome"], ran.json["state"]) == (0, "succeeded", "SUCCEEDED")
     assert "value" not in ran.json
 
@@ -286,7 +287,7 @@ def test_the_outbox_is_read_and_acknowledged(shop: Shop) -> None:
     assert shop.run("outbox", "read", "mailer").code == 5
 
 
-def test_an_sql_operation_needs_no_application(shop: Shop) -> None:
+def test_an_sql_operation_needs_no_application(shop: Shop, tmp_path: Path) -> None:
     role = shop.database.create_role("runner", "nologin")
     admin = shop.database.connect()
     admin.execute(
@@ -324,6 +325,7 @@ def test_an_sql_operation_needs_no_application(shop: Shop) -> None:
     held = shop.run("request", "account.close", "-p", "account:=7", "--principal", "req", "--json")
     assert held.code == 0, held
     shop.vote(held.json["operation_id"])
-    ran = shop.run("run", held.json["operation_id"], "--json")
+    ran = shop.run("run", held.json["operation_id"], "--spent", tmp_path / "spent", "--json")
     assert (ran.code, ran.json["state"]) == (0, "SUCCEEDED"), ran
     assert shop.run("show", held.json["operation_id"], "--principal", "req", "--json").json["result"] == role
+    assert [one.name for one in (tmp_path / "spent").iterdir()] == [held.json["operation_id"]]

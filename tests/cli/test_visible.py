@@ -22,6 +22,7 @@ from underseal.cli._visible import members, visible, visible_value
         ("a\u00a0b\u3000", "a⟨U+00A0⟩b⟨U+3000⟩"),
         ("soft\u00adhyphen", "soft⟨U+00AD⟩hyphen"),
         ("\u3164\u2800\ufe0f\U000e0041", "⟨U+3164⟩⟨U+2800⟩⟨U+FE0F⟩⟨U+E0041⟩"),
+        ("a\ufe0fb\u034fc", "a⟨U+FE0F⟩b⟨U+034F⟩c"),
         ("\ue000\U000f0000", "⟨U+E000⟩⟨U+F0000⟩"),
         ("\ud800", "⟨U+D800⟩"),
         ("⟨U+202E⟩", "⟨U+27E8⟩U+202E⟨U+27E9⟩"),

@@ -249,12 +249,14 @@ def _remarks(event: Event, vote: Vote | None) -> list[Text]:
     if vote is not None and vote.reason and event.type in ("voted", "approved"):
         lines.append(Text(f"“{visible(vote.reason)}”"))
     if isinstance(event.detail, dict):
-        lines += [_remark(name, value) for name, value in event.detail.items()]
+        lines += [_remark(name, value) for name, value in event.detail.items() if name not in _NOISE]
     elif event.detail is not None:
         lines.append(Text(visible_value(event.detail)))
     return lines
 
 
+# What a person reading has seen already, or can do nothing with; `--json` has it.
+_NOISE: Final = frozenset({"run_id", "worker"})
 _INSTANTS: Final[Mapping[str, str]] = {"expires_at": "expires", "run_deadline": "run before"}
 
 

@@ -174,7 +174,7 @@ def session(
     from underseal import MemoryKeyRing, Principal, Underseal
 
     with connect(dsn) as connection:
-        now = _demand_usable(connection)
+        now = demand_usable(connection)
     client = Underseal(
         dsn or "",
         keys=ring or MemoryKeyRing(),
@@ -186,7 +186,16 @@ def session(
         yield Session(client, now)
 
 
-def _demand_usable(connection: psycopg.Connection[Any]) -> datetime:
+def demand_usable(connection: psycopg.Connection[Any]) -> datetime:
+    """The database's clock, where Underseal is installed and usable.
+
+    Parameters:
+        connection: a connection to it.
+
+    Errors:
+        Stop: the schema stopped at an older revision.
+        psycopg.Error: it is not there, or this login has no access at all.
+    """
     row = connection.execute("select i.usable, i.now from underseal.server_info() i").fetchone()
     usable, now = row or (False, None)
     if not usable:

@@ -13,10 +13,20 @@ import click
 from underseal.cli._exits import exit_code_of
 from underseal.cli._json import plain, print_json
 from underseal.cli._render import said, state
-from underseal.cli._session import app_option, ask, keyring_option, load_app, needed_ring, options, session
+from underseal.cli._session import (
+    app_option,
+    ask,
+    connect,
+    demand_usable,
+    keyring_option,
+    load_app,
+    needed_ring,
+    options,
+    session,
+)
 
 if TYPE_CHECKING:
-    from underseal import RunReport
+    from underseal import FileSpentRegister, RunReport
 
 _spent_option = click.option(
     "--spent",
@@ -58,7 +68,7 @@ def run(
     click.get_current_context().exit(exit_code_of(report.outcome))
 
 
-def _register(path: Path | None) -> object:
+def _register(path: Path | None) -> FileSpentRegister | None:
     from underseal import FileSpentRegister
 
     return None if path is None else FileSpentRegister(path)
@@ -108,17 +118,22 @@ def worker(
 
     _log(as_json, logging.INFO if verbose else logging.WARNING)
     if app is not None:
+        if name is not None:
+            raise click.UsageError(
+                "expected --name without --app, found both; an application's client has its own name"
+            )
         client = load_app(app)
     else:
         ring = needed_ring(keyring)
-        with session(dsn):
-            pass  # a worker survives a database that goes away, but should not begin with a wrong one
+        # A worker survives a database that goes away, but should not begin with a wrong one.
+        with connect(dsn) as connection:
+            demand_usable(connection)
         client = Underseal(
             dsn or "",
             keys=ring,
             principals=Principal,
             worker_name=name,
-            spent=_register(spent),  # type: ignore[arg-type]
+            spent=_register(spent),
             max_connections=concurrency + 2,
         )
     client.worker(concurrency=concurrency, grace=timedelta(seconds=grace)).run()
