@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -356,9 +357,15 @@ def test_a_worker_that_is_killed_leaves_an_outcome_unknown(
     assert world.service.done == []
 
 
-def test_it_survives_a_restart_of_the_database(tmp_path: Path) -> None:
-    directory = tmp_path / "server"
-    with embedded_server(directory, THROWAWAY) as server:
+@pytest.fixture
+def server_directory() -> Iterator[Path]:
+    """Where a server of this test's own lives: not below pytest's directories, which only their owner may enter."""
+    with tempfile.TemporaryDirectory(prefix="underseal-restart-") as directory:
+        yield Path(directory) / "data"
+
+
+def test_it_survives_a_restart_of_the_database(server_directory: Path) -> None:
+    with embedded_server(server_directory, THROWAWAY) as server:
         install(server, "postgres")
         database = TestDatabase(server, "postgres")
         owner: DictConnection = database.connect("underseal_owner")
@@ -376,7 +383,7 @@ def test_it_survives_a_restart_of_the_database(tmp_path: Path) -> None:
         hold(us, send, 1)
         wait_until(lambda: len(service.done) == 1, timeout=20)
         database.close_connections()
-    with embedded_server(directory, THROWAWAY):
+    with embedded_server(server_directory, THROWAWAY):
         wait_until(lambda: attempt(lambda: hold(us, send, 2)), timeout=30)
         wait_until(lambda: len(service.done) == 2, timeout=30)
         worker.stop()
