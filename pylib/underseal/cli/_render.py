@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH: Final = 160
 _WIDE: Final = 140
-_WHOLE: Final = frozenset({"operation", "key"})  # columns of ids, which people copy
+# Columns that stay whole while others fold: ids are copied, states are looked for.
+_MIN_WIDTHS: Final[Mapping[str, int]] = {"operation": 36, "key": 44, "state": 10, "to": 10}
 _STYLES: Final[Mapping[str, str]] = {
     "HELD": "yellow",
     "APPROVED": "cyan",
@@ -90,7 +91,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Text | str]], *,
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
-        table.add_column(name, overflow="fold", no_wrap=name in _WHOLE)
+        table.add_column(name, overflow="fold", min_width=_MIN_WIDTHS.get(name))
     for row in rows:
         table.add_row(*row)
     console().print(table if table.row_count else Text(empty, style="dim"))
@@ -206,45 +207,47 @@ def print_timeline(operation: Operation, events: Sequence[Event]) -> None:
         said(operation.type, "bold"), f" version {operation.version}  ", state(operation.state)
     )
     out.print(title.append(f"  {operation.operation_id}", "dim"))
-    now = operation.now
     votes = {vote.approver: vote for vote in operation.votes}
     before: datetime | None = None
-    width = max((len(visible(event.actor)) for event in events), default=0)
     for event in events:
-        if before is not None:
-            out.print(
-                Text(
-                    f"  │  {duration(max(event.recorded_at - before, type(now - now)(0)))} later"
-                    if now
-                    else "  │",
-                    style="dim",
-                )
-            )
-        out.print(_event_line(event, votes.get(event.actor), now, width))
+        if before is not None and event.recorded_at - before >= timedelta(seconds=1):
+            out.print(Text(f"  │  {duration(event.recorded_at - before)} later", style="dim"))
+        out.print(_when(event, operation.now))
+        out.print(_who(event, votes.get(event.actor)))
         for line in _remarks(event, votes.get(event.actor)):
-            out.print(Text("  │    ", style="dim").append(line))
+            out.print(Text("  │  ", style="dim").append(line))
         before = event.recorded_at
 
 
-def _event_line(event: Event, vote: Vote | None, now: datetime | None, width: int) -> Text:
-    style = _STYLES.get(event.to_state, "")
+def _when(event: Event, now: datetime | None) -> Text:
+    line = (
+        Text("  ").append("●", _STYLES.get(event.to_state, "")).append(f"  {absolute(event.recorded_at)}  ")
+    )
+    if now is not None:
+        line.append(f"{relative(event.recorded_at, now):<15}  ", "dim")
+    if event.from_state is not None and event.from_state != event.to_state:
+        line.append(state(event.from_state)).append(" ")
+    if event.from_state != event.to_state:
+        line.append("→ ")
+    return line.append(state(event.to_state))
+
+
+def _who(event: Event, vote: Vote | None) -> Text:
     did = _DID.get(event.type, event.type)
     if event.type == "voted" and vote is not None:
         did = "voted to approve it" if vote.decision == "approve" else "voted to reject it"
-    line = Text("  ").append("●", style).append(f"  {absolute(event.recorded_at)}")
-    if now is not None:
-        line.append(f"  {relative(event.recorded_at, now):>16}", "dim")
-    line.append("  ").append(f"{visible(event.actor):<{width}}", "bold").append(f"  {visible(did)}  ")
-    if event.from_state is None:
-        return line.append("→ ").append(state(event.to_state))
-    if event.from_state == event.to_state:
-        return line.append("still ").append(state(event.to_state))
-    return line.append(state(event.from_state)).append(" → ").append(state(event.to_state))
+    return (
+        Text("  ")
+        .append("│", "dim")
+        .append("  ")
+        .append(said(event.actor, "bold"))
+        .append(f" {visible(did)}")
+    )
 
 
 def _remarks(event: Event, vote: Vote | None) -> list[Text]:
     lines = []
-    if event.reason is not None:
+    if event.reason not in (None, event.type):
         lines.append(said(event.reason, "italic"))
     if vote is not None and vote.reason and event.type in ("voted", "approved"):
         lines.append(Text(f"“{visible(vote.reason)}”"))

@@ -84,16 +84,36 @@ def list_operations(
         print_json([as_json_value(one) for one in operations])
         return
 
-    def when(instant: datetime) -> str:
-        return both(instant, now) if wide() else relative(instant, now)
+    _print_list(operations, now)
 
+
+def _print_list(operations: list[Operation], now: datetime) -> None:
+    """Everything where there is room; on a narrow terminal what one chooses by, `show` has the rest."""
+    names = ("operation", "type", "state", "requester", "deadline")
+    rows = [
+        (
+            str(one.operation_id),
+            said(f"{one.type} v{one.version}", "bold"),
+            state(one.state),
+            said(one.requester),
+        )
+        for one in operations
+    ]
+    due = [one.ended_at or one.run_deadline or one.expires_at for one in operations]
+    empty = "nothing that you asked for or may decide"
+    if not wide():
+        print_table(
+            names, ((*row, relative(end, now)) for row, end in zip(rows, due, strict=True)), empty=empty
+        )
+        return
     print_table(
-        ("operation", "type", "state", "requester", "what it would do", "requested", "deadline"),
-        ([str(one.operation_id), said(f"{one.type} v{one.version}", "bold"), state(one.state), said(one.requester),
-          _gist(one), when(one.requested_at), when(one.ended_at or one.run_deadline or one.expires_at)]
-         for one in operations),
-        empty="nothing that you asked for or may decide",
-    )  # fmt: skip
+        (*names, "requested", "what it would do"),
+        (
+            (*row, both(end, now), both(one.requested_at, now), _gist(one))
+            for row, end, one in zip(rows, due, operations, strict=True)
+        ),
+        empty=empty,
+    )
 
 
 def _gist(operation: Operation) -> str:
