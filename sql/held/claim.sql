@@ -23,6 +23,11 @@ language sql volatile
 as $$ select sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())) $$;
 comment on function underseal._random_token() is 'A token of 32 bytes from the server''s strong random source.';
 
+create or replace function underseal._is_readable(instant timestamptz) returns boolean
+language sql immutable
+as $$ select instant between timestamptz '0001-01-02 00:00:00Z' and timestamptz '9999-12-30 00:00:00Z' $$;
+comment on function underseal._is_readable(timestamptz) is 'Whether every language''s calendar has this instant: no infinity, and a year from 1 to 9999.';
+
 create or replace function underseal._claim(
   ids uuid[], mode text, worker text, types text[], versions integer[], key_ids text[])
 returns table (
@@ -39,6 +44,7 @@ declare
   moment timestamptz := underseal.clock();
   op underseal.held_operation;
   approvals jsonb;
+  readable boolean;
   id uuid;
 begin
   foreach id in array ids loop
@@ -64,9 +70,15 @@ begin
           jsonb_agg(jsonb_build_object('approver', v.approver, 'cast_at', v.cast_at) order by v.cast_at, v.approver)
             filter (where v.decision = 'approve'),
           coalesce(array_agg(v.approver)
-            filter (where underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)), '{}')
-        into votes, approvals, eligible
+            filter (where underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)), '{}'),
+          coalesce(bool_and(underseal._is_readable(v.cast_at) is true), true)
+        into votes, approvals, eligible, readable
       from underseal.held_vote v where v.operation_id = op.operation_id;
+      -- The worker's driver would fail on such an instant, and every run claimed together with this one would be lost.
+      if (readable and underseal._is_readable(op.requested_at) and underseal._is_readable(op.expires_at)
+          and underseal._is_readable(op.approved_at) and underseal._is_readable(op.run_deadline)) is not true then
+        raise exception using errcode = 'datetime_field_overflow', message = 'an instant is beyond the years 1 to 9999';
+      end if;
       select t.armed, t.policy, t.policy_digest, underseal._current_version(t.type)
         into armed, policy_in_force, policy_in_force_digest, current_version
       from underseal.operation_type t

@@ -17,6 +17,7 @@ INLINED = {
     "_is_envelope": "judged for every row of a claim; an SQL-standard body, whose names are bound when it is made",
     "_random_token": "no name to resolve but built-in ones, called within pinned functions",
     "_retention": "a constant",
+    "_is_readable": "a comparison with constants, five for every claim",
     "_run_lease": "a constant",
     "_serves": "judged for every row of a claim",
 }
