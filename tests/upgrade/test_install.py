@@ -17,7 +17,7 @@ from underseal.foundation.extension import VERSION
 from underseal.foundation.install import current_revision, downgrade, install_script, migrate, revisions
 from underseal.foundation.kernel import installed_kernel
 from underseal.foundation.repeatables import CREATE_SCHEMA, repeatable_script
-from underseal.foundation.server import binaries
+from underseal.foundation.server import Server, binaries
 from underseal.testing import OWNER, DictConnection, TestDatabase, wait_until
 
 HEAD = revisions(installed_kernel())[-1].revision
@@ -59,6 +59,20 @@ def test_it_installs_beside_the_tables_and_the_history_of_a_host(host: Host) -> 
         " where nspname = 'underseal'"
     )
     assert owner.fetchall() == [{"rolname": host.role, "rolsuper": False}]
+
+
+@pytest.mark.clause("H1.4a")
+def test_a_database_of_another_encoding_is_refused(empty_database: TestDatabase, postgres: Server) -> None:
+    name = f"{empty_database.name}_latin1"
+    admin = empty_database.connect()
+    admin.execute(f"create database \"{name}\" encoding 'LATIN1' locale 'C' template template0".encode())
+    try:
+        with pytest.raises(psycopg.errors.RaiseException, match="encoding UTF8, found LATIN1"):
+            migrate(postgres.conninfo(name))
+        with psycopg.connect(postgres.conninfo(name)) as connection:
+            assert connection.execute("select from pg_namespace where nspname = 'underseal'").rowcount == 0
+    finally:
+        admin.execute(f'drop database "{name}" with (force)'.encode())
 
 
 def test_it_upgrades_after_create_on_the_database_is_revoked(host: Host) -> None:

@@ -19,6 +19,11 @@ CREATE_SCHEMA: Final = """\
 -- looked up first: "if not exists" would demand CREATE on the database even when the schema is there
 do $$
 begin
+  if pg_catalog.current_setting('server_encoding') <> 'UTF8' then
+    raise exception 'underseal expected a database with encoding UTF8, found %',
+        pg_catalog.current_setting('server_encoding')
+      using hint = 'Canonical JSON is hashed as UTF-8. Create the database with encoding ''UTF8''.';
+  end if;
   if not exists (select from pg_catalog.pg_namespace n where n.nspname = 'underseal') then
     create schema underseal;
   end if;
