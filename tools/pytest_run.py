@@ -60,7 +60,7 @@ def run_pytest(
         code = _execute(
             [sys.executable, "-m", "pytest", "-p", RECORDER, "-p", "no:cacheprovider", *arguments],
             root,
-            {**os.environ, **search_path(root), REPORT_VARIABLE: str(report), **(environment or {})},
+            {**_inherited(), **search_path(root), REPORT_VARIABLE: str(report), **(environment or {})},
             output,
             timeout,
         )
@@ -68,6 +68,11 @@ def run_pytest(
         text = output.read().decode(errors="replace")
         tests = json.loads(report.read_text(encoding="utf-8"))["tests"] if report.exists() else {}
         return Run(code, tests, text)
+
+
+def _inherited() -> dict[str, str]:
+    # pytest rewrites the plugins it loads, and a run that may not keep the result does it again: a third of a short run
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def search_path(root: Path) -> dict[str, str]:
