@@ -15,16 +15,17 @@ from underseal.foundation.steps import During, Pause, Row, Steps, Undo, atomic, 
 from underseal.held import kernel
 from underseal.held.claim import Claim
 from underseal.held.core import Core, RunHandle
-from underseal.held.model import Principal, RunReport
+from underseal.held.model import Principal, RunReport, State
 from underseal.held.replay import RunLost
 from underseal.held.results import result_text
 from underseal.held.sequence import Ended, Rebuild, run_sequence
-from underseal.held.sqlkind import SqlKind
+from underseal.held.sqlkind import RETRIED, SqlKind
 
 log = logging.getLogger("underseal.held")
 
 _FINISH_PAUSES = (0.2, 1.0, 3.0, 10.0, 30.0)  # seconds before each further try to record how a run ended
 _KEEP_SPENT = timedelta(days=2)
+_ALREADY_SPENT = object()
 _MAX_REASON = 1024  # bytes, as the table has it
 _MAX_DETAIL = 8192
 
@@ -180,35 +181,52 @@ def run_sql(
     Returns:
         None if there is nothing to run.
     """
-    served = [(kind.type, kind.version) for kind in kinds.values()]
-
-    def claimed(only: UUID | None, then: Callable[[Claim], Steps[RunReport]]) -> Steps[RunReport | None]:
-        rows = yield from kernel.claim_runs(core.worker, served, core.key_ids(), 1, only)
-        if not rows:
-            return None
-        if rows[0]["outcome"] != "claimed":
-            return RunReport(rows[0]["outcome"], rows[0]["reason"], rows[0]["message"], operation_id=only)
-        return (yield from then(Claim.from_row(rows[0])))
+    tried: list[UUID] = []
 
     def run(claim: Claim) -> Steps[RunReport]:
+        tried.append(claim.operation_id)
         ended = yield from run_sequence(claim, kinds[claim.type], core.keys, rebuild, None)
         report = yield from _finish_once(claim, ended, ended.value, inside=True)
         if core.spent is not None:
             keep = max(claim.run_deadline - claim.claimed_at, timedelta(0)) + _KEEP_SPENT
             first = yield from call(core.spent.spend, claim.operation_id, keep)
             if not first and ended.state == "SUCCEEDED":
-                raise Undo(claim.operation_id)
+                raise Undo(_ALREADY_SPENT)
         return report
 
-    def refuse(claim: Claim) -> Steps[RunReport]:
-        return _finish_once(claim, Ended("REFUSED", "spent", _SPENT), None)
-
-    done: Any = yield from atomic(lambda: claimed(operation_id, run))
-    if isinstance(done, UUID):
-        again: UUID = done
-        done = yield from atomic(lambda: claimed(again, refuse))
+    try:
+        done: Any = yield from atomic(lambda: _claim_one(core, kinds, operation_id, run))
+    except RETRIED as error:
+        if not tried:
+            raise
+        # It never gets through. Left APPROVED it would be the first to be tried for ever, and stop the others.
+        return (yield from _end(core, kinds, tried[-1], "FAILED", "sql-error", f"SQLSTATE {error.sqlstate}"))
+    if done is _ALREADY_SPENT:
+        return (yield from _end(core, kinds, tried[-1], "REFUSED", "spent", _SPENT))
     report: RunReport | None = done
     return report
+
+
+def _claim_one(
+    core: Core, kinds: dict[str, SqlKind], only: UUID | None, then: Callable[[Claim], Steps[RunReport]]
+) -> Steps[RunReport | None]:
+    served = [(kind.type, kind.version) for kind in kinds.values()]
+    rows = yield from kernel.claim_runs(core.worker, served, core.key_ids(), 1, only)
+    if not rows:
+        return None
+    if rows[0]["outcome"] != "claimed":
+        return RunReport(rows[0]["outcome"], rows[0]["reason"], rows[0]["message"], operation_id=only)
+    return (yield from then(Claim.from_row(rows[0])))
+
+
+def _end(
+    core: Core, kinds: dict[str, SqlKind], operation_id: UUID, state: State, reason: str, detail: str
+) -> Steps[RunReport | None]:
+    """Claim an operation whose run was rolled back, only to say how it ended."""
+    ended = Ended(state, reason, detail)
+    return atomic(
+        lambda: _claim_one(core, kinds, operation_id, lambda claim: _finish_once(claim, ended, None))
+    )
 
 
 def _renew(claim: Claim) -> Steps[None]:

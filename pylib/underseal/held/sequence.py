@@ -32,6 +32,7 @@ Spend = Callable[[UUID, timedelta], Any]
 """A spent register's `spend`."""
 
 _KEEP_SPENT = timedelta(days=1)
+_COUNTED = ("votes_required", "rejections_to_end", "hold_for", "run_within")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _check_version(claim: Claim, kind: Kind) -> None:
 
 def _check_approval(claim: Claim, sealed: Sealed) -> None:
     """The policy in force now must be met too, by approvers who are still eligible (clause H2.12)."""
-    policy = json.loads(claim.policy_in_force)
+    policy = _numbers(claim.policy_in_force)
     gone = sealed.approvers - claim.eligible
     if gone:
         raise Refusal("approval-lapsed", f"no longer eligible: {', '.join(sorted(gone))}")
@@ -149,6 +150,14 @@ def _check_approval(claim: Claim, sealed: Sealed) -> None:
         raise Refusal("approval-lapsed", "the policy now holds for less time than the approval took")
     if claim.claimed_at > sealed.last_cast_at + timedelta(seconds=policy["run_within"]) + TOLERANCE:
         raise Refusal("approval-lapsed", "the policy now gives a run less time than has passed")
+
+
+def _numbers(policy: str) -> dict[str, int]:
+    try:
+        whole = json.loads(policy)
+        return {name: int(whole[name]) for name in _COUNTED}
+    except (KeyError, TypeError, ValueError):
+        raise Refusal("approval-lapsed", "the policy in force cannot be read") from None
 
 
 def _rebuilt(claim: Claim, rebuild: Rebuild) -> Steps[Principal]:

@@ -19,7 +19,8 @@ from underseal.held.model import Effect, Principal, State
 from underseal.held.refusal import Refusal
 
 _DENIED = "42501"
-_RETRIED = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+RETRIED = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+"""Errors after which a whole transaction is worth another try."""
 
 
 class SqlKind:
@@ -112,7 +113,7 @@ class SqlKind:
             The error itself, where the whole transaction must be tried again or its connection is gone.
         """
         sqlstate = error.sqlstate if isinstance(error, psycopg.Error | KernelError) else None
-        if isinstance(error, _RETRIED) or (sqlstate is None and isinstance(error, psycopg.Error)):
+        if isinstance(error, RETRIED) or (sqlstate is None and isinstance(error, psycopg.Error)):
             raise error
         if sqlstate is None:
             return "FAILED", "exception", error.__class__.__name__

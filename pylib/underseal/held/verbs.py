@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -42,6 +43,8 @@ from underseal.held.request import request_steps
 from underseal.held.run import run_one
 from underseal.held.schemas import bare
 from underseal.held.votes import vote_steps
+
+log = logging.getLogger("underseal.held")
 
 LONGEST = timedelta(days=2 * 365)
 """No operation lives longer: a policy gives at most 365 days to be approved and as many to run."""
@@ -114,6 +117,13 @@ def vote(
         report = yield from run_one(core, echo.operation_id)
     except psycopg.errors.InsufficientPrivilege:
         # This login votes and does not run: a worker's sweep will.
+        return outcome
+    except Exception as error:  # noqa: BLE001 -- the vote is cast, and its outcome must be told
+        log.warning(
+            "the run of operation %s was not carried out here: %s",
+            echo.operation_id,
+            error.__class__.__name__,
+        )
         return outcome
     if report.state is None:
         return outcome

@@ -75,6 +75,18 @@ def test_a_login_without_worker_access_leaves_it_to_the_sweep(world: World) -> N
     assert (outcome.outcome, outcome.run, world.look(held).state) == ("approved", None, "APPROVED")
 
 
+def test_a_vote_is_told_although_its_run_could_not_begin(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: Any) -> Steps[Any]:
+        raise psycopg.OperationalError("the database is away")
+
+    held = world.hold()
+    monkeypatch.setattr(kernel, "claim_runs", away)
+    outcome = world.approve(held)
+    assert (outcome.outcome, outcome.run, world.look(held).state) == ("approved", None, "APPROVED")
+
+
 @pytest.mark.clause("H5.5c")
 def test_a_worker_without_the_provider_leaves_it(world: World) -> None:
     held = world.approved()

@@ -469,6 +469,17 @@ def test_a_run_later_than_the_policy_in_force_lets_it(sync_world: World) -> None
 
 
 @pytest.mark.clause("H2.12g")
+@pytest.mark.parametrize("policy", ["nonsense", "[]", "{}", '{"votes_required": "many"}'])
+def test_a_policy_that_cannot_be_read(sync_world: World, policy: str) -> None:
+    held = sync_world.approved()
+    with sync_world.triggers_off():
+        sync_world.admin.execute(
+            "update underseal.operation_type set policy = %s where type = 'payout.send'", [policy]
+        )
+    refused(sync_world, held, "approval-lapsed")
+
+
+@pytest.mark.clause("H2.12g")
 def test_a_policy_that_ends_at_fewer_rejections(sync_world: World) -> None:
     set_policy(sync_world, rejections_to_end=2)
     held = sync_world.hold()

@@ -16,6 +16,7 @@ import pytest
 
 from tests.held.python.worlds import HOUR, REQUESTER, World
 from underseal import FileSpentRegister, Held, Policy, Registration, RequestRefused, RunReport
+from underseal.foundation import steps
 from underseal.testing import TestDatabase, in_background, wait_blocked, wait_until
 
 SCHEMA = {
@@ -340,6 +341,18 @@ def test_a_transaction_that_must_be_tried_again_is(sync_bank: Bank) -> None:
     held = sync_bank.approved(type)
     assert sync_bank.run(held).outcome == "succeeded"
     assert sync_bank.execute("select last_value from app.tries") == [{"last_value": 3}]
+
+
+@pytest.mark.clause("H6.10e")
+def test_a_transaction_that_never_gets_through_stops_no_other(
+    sync_bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_FIRST_PAUSE", 0.0)
+    type = sync_bank.function("stuck", "begin raise exception 'again' using errcode = '40001'; end")
+    stuck, other = sync_bank.approved(type), sync_bank.approved()
+    assert [report.outcome for report in sync_bank.world.us.run_approved()] == ["failed", "succeeded"]
+    assert sync_bank.world.row(stuck)["outcome_detail"] == "SQLSTATE 40001"
+    assert sync_bank.world.look(other).state == "SUCCEEDED"
 
 
 @pytest.mark.clause("H6.10a")
