@@ -151,7 +151,8 @@ class Writer:
         with self.unguarded():
             self.admin.execute(
                 "update underseal.held_operation set state = 'APPROVED', approved_at = m,"
-                " run_deadline = m + run_within, changed_at = m from (select underseal.clock()) c (m) where operation_id = %s",
+                " run_deadline = m + run_within, changed_at = m"
+                " from (select underseal.clock()) c (m) where operation_id = %s",
                 [operation_id],
             )
 
