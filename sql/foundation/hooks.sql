@@ -21,6 +21,8 @@ begin
     return format('expected %s to belong to a role that is neither the owner of schema underseal, nor its member, nor a superuser', hook);
   end if;
   return null;
+exception when insufficient_privilege then
+  return format('expected the owner of schema underseal to have USAGE on the schema of %s, found that it has not', hook);
 end
 $$;
 comment on function underseal._hook_flaw(text) is 'What is wrong with a hook, given with its argument types; null if it may be called (E15).';

@@ -15,3 +15,17 @@ end
 $$;
 comment on function underseal._require_read_committed() is
   'Raises US008 unless the transaction is at READ COMMITTED, where a statement after a lock sees what was committed before it.';
+
+-- A claim that a crash forgets after its effect has happened would be made again.
+create or replace function underseal._commit_durably() returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'local', true);
+  end if;
+end
+$$;
+comment on function underseal._commit_durably() is
+  'Makes this transaction wait until its commit is on disk, whatever the host''s synchronous_commit says: a claim, a vote and a cancellation must not be forgotten by a crash.';

@@ -33,6 +33,7 @@ begin
 
   select o.* into op from underseal.held_operation o where o.operation_id = cancel_operation.operation_id for no key update;
   approved := op.state = 'APPROVED';
+  perform underseal._commit_durably();
   moment := underseal.clock();
   update underseal.held_operation o
   set state = 'CANCELLED', changed_by = me, changed_at = moment, ended_at = moment,

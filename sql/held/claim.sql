@@ -47,6 +47,7 @@ declare
   readable boolean;
   id uuid;
 begin
+  perform underseal._commit_durably();
   foreach id in array ids loop
     -- A row of its own subtransaction: one that was damaged by hand stops nobody else's run.
     begin

@@ -59,6 +59,7 @@ begin
     when decision = 'approve' and counted >= needed then 'APPROVED'
     when decision = 'reject' and counted >= kind.rejections_to_end then 'REJECTED'
     else 'HELD' end;
+  perform underseal._commit_durably();
   moment := underseal.clock();
 
   -- The vote's row follows its operation's; also in a transaction that has made its constraints immediate.

@@ -203,3 +203,14 @@ def test_a_hook_of_the_host_maps_principals_to_roles(k: Kernel) -> None:
     assert found() == ("refused", "no-role")
     assert outcome(k.call("set_role_hook", None)) == ("unset", None)
     assert found() == ("found", mapped)
+
+
+@pytest.mark.clause("E15c")
+def test_a_hook_whose_schema_is_closed_to_us_denies(k: Kernel) -> None:
+    make_hook(k, "return true;", make_role(k))
+    k.register(**BY_HOOK)
+    operation = k.hold()
+    with k.login(None):
+        k.connection.execute("revoke usage on schema app from public")
+    assert outcome(k.approve(operation, "dora")) == ("not-found", None)
+    assert "USAGE" in k.register("another", **BY_HOOK)["message"]
