@@ -19,6 +19,7 @@ create function app.check_run(params jsonb, principal text) returns text languag
 create function app.run(params jsonb, principal text) returns jsonb language sql as $$ select '{}'::jsonb $$;
 create function app.run_anew(params jsonb, principal text) returns jsonb language sql as $$ select '{}'::jsonb $$;
 create function app.turned(principal text, params jsonb) returns jsonb language sql as $$ select '{}'::jsonb $$;
+create function app.three(params jsonb, principal text, more text) returns jsonb language sql as 'select params';
 create function app.says_text(params jsonb, principal text) returns text language sql as $$ select '' $$;
 create function app.many(params jsonb, principal text) returns setof jsonb language sql as $$ select '{}'::jsonb $$;
 """
@@ -143,6 +144,8 @@ def test_a_flawed_policy_is_refused(bare: Kernel, change: dict[str, Any]) -> Non
     answer = bare.register(**change)
     assert outcome(answer) == ("refused", "policy")
     assert answer["message"].startswith("Policy of account.close: expected ")
+    if ... in change.values() and "approvers" not in change:
+        assert answer["message"].endswith("expected hold_for and run_within, in seconds.")
     assert bare.everything() == before
 
 
@@ -232,6 +235,7 @@ def test_a_sql_provider_with_a_secret_parameter_is_refused(app: Kernel) -> None:
         (1, None),
         (2, None),
         (0, "app.turned(text,jsonb)"),
+        (0, "app.three(jsonb,text,text)"),
         (0, "app.says_text(jsonb,text)"),
         (1, "app.run(jsonb,text)"),
         (2, "app.says_text(jsonb,text)"),
