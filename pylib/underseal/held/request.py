@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from underseal.canonical import params_hash
+from underseal.canonical import params_hash, redaction_leak
 from underseal.errors import RequestRefused, SealError
 from underseal.foundation.steps import Row, Steps
 from underseal.held import kernel
@@ -59,8 +60,17 @@ def request_steps(core: Core, kind: Kind, principal: Principal, params: Any) -> 
     canonical = kind.canonical(params)
     arguments = kind.arguments(canonical)
     redacted = kind.redacted(canonical)
+    if (leak := redaction_leak(kind.schema, json.loads(redacted))) is not None:
+        # The kernel refuses it too; but as an argument it would be in the server's log by then.
+        raise RequestRefused(
+            "redaction-leak",
+            f"expected a redacted copy without secret or undeclared members, found one at {leak}; "
+            f"correct the redaction of {kind.type}",
+        )
     try:
-        effect = yield from kind.as_requester(principal, lambda: kind.estimate(principal, arguments))
+        effect = yield from kind.as_requester(
+            principal, lambda: kind.estimate(principal, arguments), keep=False
+        )
     except Refusal as refusal:
         raise RequestRefused(refusal.reason, refusal.detail) from None
     if kind.salted and tells([effect.effect, effect.state_key], hidden_texts(canonical, redacted)):
