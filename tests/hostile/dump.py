@@ -16,5 +16,9 @@ def dump(admin: DictConnection) -> str:
     ]
     assert "underseal.held_operation" in names
     assert "underseal.operation_timeline" in names
-    lines = [f"{name} {row['line']}" for name in names for row in admin.execute(f"select to_jsonb(t)::text as line from {name} t")]
+    lines = [
+        f"{name} {row['line']}"
+        for name in names
+        for row in admin.execute(f"select to_jsonb(t)::text as line from {name} t")
+    ]
     return "\n".join(lines)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+
 from tests.held.python import forging
 from tests.held.python.worlds import REQUESTER, PayoutParams, TokenParams, World
 from tests.hostile.dump import dump
-
 from underseal import Held
 from underseal.canonical import canonical_json, params_hash
 from underseal.held.model import shown_digest
@@ -42,16 +42,26 @@ def values_in(dumped: str) -> set[bytes]:
             found.add(bytes.fromhex(plain))
         padded = word.rstrip("=") + "=" * (-len(word.rstrip("=")) % 4)
         try:
-            found.add(base64.b64decode(padded, altchars=b"-_" if re.search("[-_]", word) else None, validate=True))
+            found.add(
+                base64.b64decode(padded, altchars=b"-_" if re.search("[-_]", word) else None, validate=True)
+            )
         except ValueError:
             continue
     return found
 
 
-def digests(type_: str, canonical: str, secret: str, known: set[bytes], row: dict[str, Any]) -> Iterator[bytes]:
+def digests(
+    type_: str, canonical: str, secret: str, known: set[bytes], row: dict[str, Any]
+) -> Iterator[bytes]:
     """What an attacker computes for one guess: hashes with everything that may be the salt, HMACs with every key."""
     yield params_hash(type_, 1, canonical)
-    bare = [canonical, json.dumps(json.loads(canonical)), secret, json.dumps(secret), f"{type_}\n1\n{canonical}"]
+    bare = [
+        canonical,
+        json.dumps(json.loads(canonical)),
+        secret,
+        json.dumps(secret),
+        f"{type_}\n1\n{canonical}",
+    ]
     told = [f"{row['redacted']}{canonical}", f"{row['effect']}{secret}", f"{row['state_key']}{secret}"]
     for text in (*bare, *told):
         for make in (hashlib.sha256, hashlib.sha512, hashlib.sha1, hashlib.md5):
@@ -65,7 +75,9 @@ def digests(type_: str, canonical: str, secret: str, known: set[bytes], row: dic
             yield hmac.digest(value, text.encode(), "sha256")
         if len(value) == 32:
             yield params_hash(type_, 1, canonical, value)
-            yield fingerprint(Key("fingerprint-" + "0" * 32, "fingerprint", value), "rita", type_, 1, canonical)
+            yield fingerprint(
+                Key("fingerprint-" + "0" * 32, "fingerprint", value), "rita", type_, 1, canonical
+            )
 
 
 def token(world: World, state: str) -> Held:
@@ -88,7 +100,9 @@ def guess(world: World, held: Held, guesses: Iterable[tuple[str, str]]) -> list[
     known, row = values_in(dump(world.admin)), world.row(held)
     assert row["params_hash"] in known
     return [
-        secret for secret, canonical in guesses if found_by(digests(row["type"], canonical, secret, known, row), known)
+        secret
+        for secret, canonical in guesses
+        if found_by(digests(row["type"], canonical, secret, known, row), known)
     ]
 
 
@@ -123,7 +137,8 @@ def test_the_fingerprint_key_confirms_a_guess_while_it_is_open(sync_world: World
         pin
         for pin in PINS
         if found_by(
-            [fingerprint(key, "rita", "token.issue", 1, canonical_json({"name": "door", "password": pin}))], known
+            [fingerprint(key, "rita", "token.issue", 1, canonical_json({"name": "door", "password": pin}))],
+            known,
         )
     ]
     assert confirmed == ([PIN] if state == "HELD" else [])
