@@ -397,6 +397,9 @@ def test_a_run_that_lost_its_lease_before_its_ticket_runs_nothing(world: World, 
     world.us._core.kinds["payout.send"].provider.check_run = late
     report = world.us.run(held)
     assert (report.outcome, report.reason, world.service.done) == ("conflict", "lease-lost", [])
+    # Nothing is recorded by who has nothing to say any more: the sweep ends it, and nothing comes late.
+    assert [one.outcome for one in world.us.sweep()] == ["outcome-unknown"]
+    assert "late-finish" not in [event.type for event in world.us.events(held, "rita")]
 
 
 @pytest.mark.clause("H8.2c", "H8.4a", "H8.4b")
