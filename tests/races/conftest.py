@@ -28,7 +28,8 @@ def ring(postgres: Server, template: NoopExecutor) -> Iterator[Arena]:
     )
     with janitor:
         clock = TestClock(database)
-        a, b, c = (Kernel(database.connect(OWNER), clock) for _ in range(3))
+        # Who waits longer than this waits for ever: a test fails then and does not hang.
+        a, b, c = (Kernel(database.connect(OWNER, options="-c lock_timeout=8s"), clock) for _ in range(3))
         yield Arena(a, b, c, database.connect(), clock)
         database.close_connections()
 
