@@ -212,7 +212,7 @@ class AsyncUnderseal:
     @_twin
     async def resubmit(self, type: str, principal: Principal, params: Any) -> Held | RunReport:
         """See `Underseal.resubmit`."""
-        return await drive_async(self._source, verbs.resubmit(self._core, type, principal, params))
+        return await self._perform(verbs.resubmit(self._core, type, principal, params))
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -317,14 +317,14 @@ class AsyncUnderseal:
     @_twin
     async def run(self, operation: UUID | Held | Operation) -> RunReport:
         """See `Underseal.run`."""
-        return await drive_async(self._source, run.run_one(self._core, verbs.operation_key(operation)))
+        return await self._perform(run.run_one(self._core, verbs.operation_key(operation)))
 
     @_twin
     async def run_approved(self, limit: int = 10) -> builtins.list[RunReport]:
         """See `Underseal.run_approved`."""
         done: list[RunReport] = []
         while len(done) < limit:
-            report = await drive_async(self._source, run.run_next(self._core))
+            report = await self._perform(run.run_next(self._core))
             if report is None:
                 break
             done.append(report)
@@ -405,5 +405,9 @@ class AsyncUnderseal:
         return await drive_async(connection or self._joined.get() or self._source, steps)
 
     async def _perform(self, steps: Steps[T]) -> T:
-        """For the worker, which is written once: carry steps out in its loop."""
-        return await drive_async(self._source, steps)
+        """For runs: in no transaction of the caller's, whose locks the end of the run would wait for."""
+        token = self._joined.set(None)
+        try:
+            return await drive_async(self._source, steps)
+        finally:
+            self._joined.reset(token)

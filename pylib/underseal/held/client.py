@@ -289,7 +289,7 @@ class Underseal:
         Returns:
             What became of the run, its `value` for this caller alone; or what is held.
         """
-        return drive(self._source, verbs.resubmit(self._core, type, principal, params))
+        return self._alone(verbs.resubmit(self._core, type, principal, params))
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -460,7 +460,7 @@ class Underseal:
             `succeeded`, `failed`, `refused`; `conflict` (`not-approved`, `expired`, `other-mode`,
             `unserved`, `lease-lost`…); `denied`.
         """
-        return drive(self._source, run.run_one(self._core, verbs.operation_key(operation)))
+        return self._alone(run.run_one(self._core, verbs.operation_key(operation)))
 
     def run_approved(self, limit: int = 10) -> builtins.list[RunReport]:
         """Claim and run approved operations that nobody has started, one after the other (clause H5.3).
@@ -470,7 +470,7 @@ class Underseal:
         """
         done: list[RunReport] = []
         while len(done) < limit:
-            report = drive(self._source, run.run_next(self._core))
+            report = self._alone(run.run_next(self._core))
             if report is None:
                 break
             done.append(report)
@@ -616,6 +616,14 @@ class Underseal:
     def _do(self, steps: Steps[T], connection: Connection | None = None) -> T:
         return drive(connection or self._joined.get() or self._source, steps)
 
+    def _alone(self, steps: Steps[T]) -> T:
+        """For runs: in no transaction of the caller's, whose locks the end of the run would wait for."""
+        token = self._joined.set(None)
+        try:
+            return drive(self._source, steps)
+        finally:
+            self._joined.reset(token)
+
     async def _perform(self, steps: Steps[T]) -> T:
-        """For the worker, which is written once: carry steps out beside its loop."""
-        return await in_thread(drive, self._source, steps)
+        """For the worker, which is written once: the same, beside its loop."""
+        return await in_thread(self._alone, steps)

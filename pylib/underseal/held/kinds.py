@@ -63,8 +63,16 @@ class Kind(Protocol):
         """Ask whether it agrees to a run."""
         ...
 
-    def as_requester(self, principal: Principal, steps: Callable[[], Steps[Any]]) -> Steps[Any]:
-        """Carry steps out with the rights of the requester, where the database gives them."""
+    def as_requester(
+        self, principal: Principal, steps: Callable[[], Steps[Any]], *, keep: bool
+    ) -> Steps[Any]:
+        """Carry steps out with the rights of the requester, where the database gives them.
+
+        Parameters:
+            principal: the requester.
+            steps: what is to be done.
+            keep: whether what they change in the database stays.
+        """
         ...
 
     def run(self, claim: Claim, principal: Principal, arguments: Any, canonical: str) -> Steps[Any]:
@@ -149,7 +157,13 @@ class PythonKind:
         answer: str | None = yield from call(self.provider.check_run, principal, arguments)
         return answer
 
-    def as_requester(self, principal: Principal, steps: Callable[[], Steps[Any]]) -> Steps[Any]:  # noqa: ARG002
+    def as_requester(
+        self,
+        principal: Principal,  # noqa: ARG002
+        steps: Callable[[], Steps[Any]],
+        *,
+        keep: bool,  # noqa: ARG002
+    ) -> Steps[Any]:
         """As they are: the rights of the requester are the method's own affair."""
         return steps()
 

@@ -86,7 +86,7 @@ def run_sequence(
             _check_run((yield from kind.check_run(principal, arguments)))
             return (yield from kind.run(claim, principal, arguments, sealed.payload.canonical))
 
-        value = yield from kind.as_requester(principal, as_requester)
+        value = yield from kind.as_requester(principal, as_requester, keep=True)
     except Refusal as refusal:
         return Ended("REFUSED", refusal.reason, refusal.detail)
     except ReplayRefused as refused:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from underseal.canonical import canonical_json, normalise, redact
 from underseal.errors import KernelError, ParametersRefused
-from underseal.foundation.steps import Row, Steps, atomic, query
+from underseal.foundation.steps import Row, Steps, Undo, atomic, query
 from underseal.held import kernel
 from underseal.held.claim import Claim
 from underseal.held.model import Effect, Principal, State
@@ -78,10 +78,14 @@ class SqlKind:
         answer: str | None = yield from self._call("check_run", principal, arguments)
         return answer
 
-    def as_requester(self, principal: Principal, steps: Callable[[], Steps[Any]]) -> Steps[Any]:
+    def as_requester(
+        self, principal: Principal, steps: Callable[[], Steps[Any]], *, keep: bool
+    ) -> Steps[Any]:
         """Carry steps out in a savepoint, in the requester's role.
 
-        Deferred constraints are judged and cursors closed before the role is given back: on
+        Where nothing is to stay the savepoint is rolled back, and with it the role: in a
+        transaction of the caller's its own role, cursors and constraints are as they were.
+        Otherwise deferred constraints are judged and cursors closed before the role is given back: on
         Postgres 15 a deferred trigger, and everywhere a cursor WITH HOLD, would otherwise go on
         with the rights of the login.
 
@@ -95,6 +99,8 @@ class SqlKind:
         def block() -> Steps[Any]:
             yield from query(sql.SQL("set local role {}").format(sql.Identifier(found["role"])))
             value = yield from steps()
+            if not keep:
+                raise Undo(value)
             yield from query("set constraints all immediate")
             yield from query("close all")
             yield from query("set local role none")
