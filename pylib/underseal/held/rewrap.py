@@ -32,6 +32,7 @@ class Rewrap:
         """
         self._core = core
         self._size = batch_size
+        self._seen: set[tuple[UUID, str | None]] = set()
         self._unopened: set[tuple[UUID, str | None]] = set()
         self._counts = {"payload": 0, "decision": 0, "moved": 0}
 
@@ -47,10 +48,12 @@ class Rewrap:
             payload = prints = None
         # Rows that did not open stay at the head of the list; reading past them keeps the pass going.
         rows = yield from kernel.list_rewrap(payload, decision, prints, self._size + len(self._unopened))
-        fresh = [row for row in rows if (row["operation_id"], row["approver"]) not in self._unopened]
+        fresh = [row for row in rows if (row["operation_id"], row["approver"]) not in self._seen]
         if not fresh:
             return None
         for row in fresh:
+            # Once a pass each, so that it ends even where a row is listed again.
+            self._seen.add((row["operation_id"], row["approver"]))
             yield from self._one(row)
         return RewrapProgress(
             self._counts["payload"],
