@@ -269,11 +269,17 @@ def test_the_login_counts_and_not_the_role_that_was_set(k: Kernel) -> None:
     assert k.operation(operation)["changed_by"] == "bob"
 
 
-@pytest.mark.clause("E13a")
+@pytest.mark.clause("E13a", "E13b")
 @pytest.mark.parametrize(
     ("access", "call"),
     [
         ("client", "begin_request('account.close', 1, 'ann')"),
+        (
+            "client",
+            "request_operation(gen_random_uuid(), 'other', 1, '', 'ann', 's', null, '', '', '', '', '{}', '', '')",
+        ),
+        ("approver", "vote(gen_random_uuid(), 'bob', 'approve', null, '', 1, '{}')"),
+        ("approver", "get_operation(gen_random_uuid(), 'bob')"),
         ("client", "get_operation(gen_random_uuid(), 'ann')"),
         ("client", "list_operations('ann')"),
         ("client", "list_events(gen_random_uuid(), 'ann')"),
@@ -289,8 +295,16 @@ def test_the_login_counts_and_not_the_role_that_was_set(k: Kernel) -> None:
 def test_every_verb_with_a_principal_asks_whether_this_login_may_be_it(
     k: Kernel, access: str, call: str
 ) -> None:
-    bound = role(k, access, principal="login")
     free = role(k, access, principal="asserted")
+    # What the other accesses allow is nothing to this verb, but for reading, which both of these open.
+    reads = (
+        {"client", "approver"}
+        if access in ("client", "approver") and call.startswith(("get", "list"))
+        else {access}
+    )
+    bound = role(k, *(set(OPENS) - reads), principal="asserted")
+    for own in reads:
+        k.call("grant_access", bound, own, "login")
     with k.login(free):
         assert all(outcome(row)[0] != "denied" for row in k.rows(f"select * from underseal.{call}"))
     with k.login(bound):

@@ -135,8 +135,8 @@ def test_a_dropped_consumer_is_gone(k: Kernel) -> None:
 
 
 def other(own: Kernel, database: TestDatabase) -> Kernel:
-    """A second session."""
-    return Kernel(database.connect(OWNER), own.clock)
+    """A second session; one that waits too long for a lock fails."""
+    return Kernel(database.connect(OWNER, options="-c lock_timeout=8s"), own.clock)
 
 
 @pytest.mark.clause("H3.7a", "H3.7b", "H3.7c")
