@@ -7,7 +7,7 @@ as $$
 declare
   proc record;
 begin
-  select p.prosecdef, p.proowner into proc
+  select p.prosecdef, p.proowner, p.prorettype into proc
   from pg_catalog.pg_proc p
   where p.oid = to_regprocedure(hook);
   if not found then
@@ -15,6 +15,10 @@ begin
   end if;
   if not proc.prosecdef then
     return format('expected %s to be SECURITY DEFINER, found SECURITY INVOKER', hook);
+  end if;
+  -- A cast of a type of the host's own would be called with our owner's rights.
+  if proc.prorettype not in ('boolean'::regtype, 'text'::regtype, 'name'::regtype) then
+    return format('expected %s to return boolean, or a role''s name as text or name, found %s', hook, proc.prorettype::regtype);
   end if;
   -- True of the owner itself, of its members and of superusers.
   if pg_has_role(proc.proowner, underseal._owner(), 'MEMBER') then
