@@ -60,6 +60,14 @@ begin
       hint = 'An ended operation is history.';
   end if;
 
+  -- Retention counts from the end, so an end is not dated back; an hour is left to clocks that were set back.
+  if old.ended_at is null and new.ended_at is not null
+    and (new.ended_at is distinct from new.changed_at or new.ended_at < old.requested_at - interval '1 hour') then
+    raise exception using errcode = 'US003',
+      message = format('underseal.held_operation expected the end of %s to be dated by the change that ends it, after its request, found %s', old.operation_id, new.ended_at),
+      hint = 'Call the functions of schema underseal.';
+  end if;
+
   -- The seal is wiped at the end (a table constraint ties the two), or sealed anew under another key.
   if new.ended_at is null and (old.sealed_payload, old.payload_key_id, old.fingerprint, old.fingerprint_key_id)
     is distinct from (new.sealed_payload, new.payload_key_id, new.fingerprint, new.fingerprint_key_id) then

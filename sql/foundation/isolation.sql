@@ -29,3 +29,10 @@ end
 $$;
 comment on function underseal._commit_durably() is
   'Makes this transaction wait until its commit is on disk, whatever the host''s synchronous_commit says: a claim, a vote and a cancellation must not be forgotten by a crash.';
+
+create or replace function underseal._is_no_fault_of_a_row(code text) returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$ select code ~ '^(25|40|42|53|55|57|58|XX000)' $$;
+comment on function underseal._is_no_fault_of_a_row(text) is
+  'Whether an SQLSTATE tells of the transaction, the schema or the server (a deadlock, a full disk, a lock not to be had, a shutdown, a missing right): then a batch must fail whole and be tried again, and no row be reported as damaged.';

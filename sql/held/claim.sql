@@ -41,7 +41,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  moment timestamptz := underseal.clock();
+  moment timestamptz;
   op underseal.held_operation;
   approvals jsonb;
   readable boolean;
@@ -52,6 +52,8 @@ begin
     -- A row of its own subtransaction: one that was damaged by hand stops nobody else's run.
     begin
       run_token := underseal._random_token();
+      -- For each row anew: a hook may have taken its time over the row before.
+      moment := underseal.clock();
       update underseal.held_operation o
       set state = 'EXECUTING', changed_by = 'worker:' || worker, changed_at = moment,
         run_id = gen_random_uuid(), run_audit_id = gen_random_uuid(), run_worker = worker,
@@ -116,6 +118,9 @@ begin
       run_audit_id := op.run_audit_id;
       return next;
     exception when others then
+      if underseal._is_no_fault_of_a_row(sqlstate) then
+        raise;
+      end if;
       outcome := 'conflict';
       reason := 'damaged';
       message := format('Operation %s could not be claimed (SQLSTATE %s): its rows were edited by hand. Run underseal doctor; once mended, underseal.clear_report lets workers try it again.', id, sqlstate);

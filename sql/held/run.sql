@@ -211,7 +211,7 @@ begin
   set state = 'OUTCOME_UNKNOWN', changed_by = 'underseal:sweep', changed_at = moment, ended_at = moment,
     outcome_reason = 'lease-lost',
     outcome_detail = concat('The run was interrupted and is not run again. Ask again once you know how far it got: ', coalesce((
-      select format('its last mark is "%s", of %s.', a.detail ->> 'note',
+      select format('its last mark is "%s", of %s.', left(a.detail ->> 'note', 1000),
         to_char(a.recorded_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'))
       from underseal.audit_entry a
       where a.operation_id = o.operation_id and a.parent_id = o.run_audit_id and a.action = 'progress'

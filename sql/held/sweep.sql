@@ -41,6 +41,9 @@ begin
       set constraints underseal.held_operation_recorded deferred;
       return query select due.what, null::text, null::text, due.operation_id;
     exception when others then
+      if underseal._is_no_fault_of_a_row(sqlstate) then
+        raise;
+      end if;
       perform underseal._report(due.operation_id::text, 'sweep-failed',
         format('The sweep could not end it (SQLSTATE %s). Run underseal doctor; the row may have been edited.', sqlstate));
       return query select 'failed', sqlstate::text, 'This row could not be ended; see operator_reports.'::text, due.operation_id;
