@@ -78,9 +78,10 @@ begin
         into votes, approvals, eligible, readable
       from underseal.held_vote v where v.operation_id = op.operation_id;
       -- The worker's driver would fail on such an instant, and every run claimed together with this one would be lost.
-      if (readable and underseal._is_readable(op.requested_at) and underseal._is_readable(op.expires_at)
+      -- One that was requested later than now could not be ended.
+      if (op.requested_at <= moment + interval '1 hour' and readable and underseal._is_readable(op.requested_at) and underseal._is_readable(op.expires_at)
           and underseal._is_readable(op.approved_at) and underseal._is_readable(op.run_deadline)) is not true then
-        raise exception using errcode = 'datetime_field_overflow', message = 'an instant is beyond the years 1 to 9999';
+        raise exception using errcode = 'datetime_field_overflow', message = 'an instant is beyond the years 1 to 9999, or the request is from the future';
       end if;
       select t.armed, t.policy, t.policy_digest, underseal._current_version(t.type)
         into armed, policy_in_force, policy_in_force_digest, current_version

@@ -151,7 +151,7 @@ def test_a_request_put_back_after_its_sealed_expiry_is_past_approving(
     put_back()
     writer.set(
         held.operation_id,
-        requested_at=row["requested_at"] + 9 * HOUR,
+        requested_at=row["requested_at"] + 1.5 * HOUR,
         expires_at=row["expires_at"] + 9 * HOUR,
     )
     assert [audit.approve(held, "ann"), audit.approve(held, "bob")] == ["recorded", "approved"]

@@ -141,6 +141,7 @@ def test_no_edited_column_makes_anything_run(
 @pytest.mark.clause("T5a")
 def test_what_nobody_touched_runs(audit: Audit, clock: TestClock, writer: Writer) -> None:
     """A control: the honest path is open, with triggers and without them."""
+    audit.world.us.register_consumer("spy")
     with writer.unguarded():
         audit.push(bring(audit, clock, "APPROVED", 1))
     audit.push(bring(audit, clock, "HELD", 1))
