@@ -26,8 +26,10 @@ log = logging.getLogger("underseal.held")
 _FINISH_PAUSES = (0.2, 1.0, 3.0, 10.0, 30.0)  # seconds before each further try to record how a run ended
 _KEEP_SPENT = timedelta(days=2)
 _ALREADY_SPENT = object()
+_TOO_LONG = object()
 _MAX_REASON = 1024  # bytes, as the table has it
 _MAX_DETAIL = 8192
+_MAX_NOTE = 1000  # characters of a mark of progress in the end's detail, as the sweep has it
 
 
 def run_one(core: Core, operation_id: UUID) -> Steps[RunReport]:
@@ -157,7 +159,7 @@ def abandon(handle: RunHandle) -> Steps[None]:
     Parameters:
         handle: the run.
     """
-    mark = f'its last mark is "{handle.note}".' if handle.note else "it left no mark of progress."
+    mark = f'its last mark is "{handle.note[:_MAX_NOTE]}".' if handle.note else "it left no mark of progress."
     yield from kernel.finish_run(
         handle.claim.operation_id, handle.claim.run_token, "OUTCOME_UNKNOWN", "interrupted",
         "The run was interrupted and is not run again. Ask again once you know how far it got: " + mark, None,
@@ -187,6 +189,9 @@ def run_sql(
         tried.append(claim.operation_id)
         ended = yield from run_sequence(claim, kinds[claim.type], core.keys, rebuild, None)
         report = yield from _finish_once(claim, ended, ended.value, inside=True)
+        if report.state is None:
+            # The end is not recorded, and an effect without its record is not let stand.
+            raise Undo(_TOO_LONG)
         if core.spent is not None:
             keep = max(claim.run_deadline - claim.claimed_at, timedelta(0)) + _KEEP_SPENT
             first = yield from call(core.spent.spend, claim.operation_id, keep)
@@ -201,6 +206,8 @@ def run_sql(
             raise
         # It never gets through. Left APPROVED it would be the first to be tried for ever, and stop the others.
         return (yield from _end(core, kinds, tried[-1], "FAILED", "sql-error", f"SQLSTATE {error.sqlstate}"))
+    if done is _TOO_LONG:
+        return (yield from _end(core, kinds, tried[-1], "FAILED", "too-long", _OUTLASTED))
     if done is _ALREADY_SPENT:
         return (yield from _end(core, kinds, tried[-1], "REFUSED", "spent", _SPENT))
     report: RunReport | None = done
@@ -298,4 +305,5 @@ _UNSERVED = (
     "A worker that has them will."
 )
 _TOLD = "the result is not stored: it repeats a hidden parameter"
+_OUTLASTED = "the run took longer than its lease of 15 minutes; all that it did is undone"
 _SPENT = "the spent register has this operation: it was run or cancelled before"
