@@ -150,14 +150,41 @@ def test_the_commands_install_print_and_remove(owner: str) -> None:
     done = run(main, ["migrate", "--json"], env={"UNDERSEAL_DSN": owner})
     head = current_revision(owner)
     assert (done.exit_code, json.loads(done.output)) == (0, {"before": None, "after": head})
-    back = run(main, ["migrate", "--dsn", owner, "--to", "base"], input="n\n")
-    assert (back.exit_code, current_revision(owner)) == (1, head)
+    back = run(main, ["migrate", "--dsn", owner, "--to", "base"], input="y\n")
+    assert (back.exit_code, current_revision(owner)) == (2, head), "only a person at a terminal is asked"
     assert run(main, ["migrate", "--dsn", owner, "--to", "base", "--dry-run"]).exit_code == 2
     gone = run(main, ["migrate", "--dsn", owner, "--to", "base", "--yes"])
-    assert (gone.exit_code, gone.output) == (0, f"{head} → nothing\n")
+    assert (gone.exit_code, gone.output) == (0, "Underseal is not in this database any more.\n")
     assert current_revision(owner) is None
     failed = run(main, ["migrate", "--dsn", owner, "--to", "nowhere"])
-    assert (failed.exit_code, "nowhere" in failed.output) == (1, True)
+    assert (
+        failed.exit_code,
+        f"expected --to as one of head, base, {head}, found nowhere" in failed.output,
+    ) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "code", "words"),
+    [
+        ("host db password hunter2", 2, "expected --dsn to be a libpq connection string"),
+        ("host=/nowhere dbname=x password=hunter2", 1, "expected a database that answers"),
+    ],
+)
+def test_a_wrong_connection_string_is_told_and_not_quoted(dsn: str, code: int, words: str) -> None:
+    done = CliRunner().invoke(main, ["migrate", "--dsn", dsn])
+    assert (done.exit_code, words in done.output) == (code, True)
+    assert "hunter2" not in done.output
+    assert "sqlalche" not in done.output
+
+
+def test_a_role_that_may_not_create_the_schema_is_told_what_it_takes(
+    empty_database: TestDatabase,
+) -> None:
+    stranger = empty_database.conninfo_as(empty_database.create_role())
+    done = CliRunner().invoke(main, ["migrate", "--json", "--dsn", stranger])
+    said = json.loads(done.output)
+    assert (done.exit_code, said["outcome"], said["reason"]) == (5, "denied", "no-access")
+    assert "grant create on database" in said["message"]
 
 
 def test_the_sql_command_prints_the_script_or_writes_the_extension(tmp_path: Path) -> None:

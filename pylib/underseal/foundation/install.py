@@ -11,13 +11,11 @@ from __future__ import annotations
 import io
 from typing import Final
 
-import psycopg
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
-from alembic.util import CommandError
 
 from underseal.foundation.environment import (
     SCHEMA,
@@ -34,9 +32,6 @@ HEAD: Final = "head"
 BASE: Final = "base"
 
 _VERSION_TABLE: Final = {"version_table": VERSION_TABLE, "version_table_schema": SCHEMA}
-
-FAILURES: Final = (RuntimeError, CommandError, sa.exc.DBAPIError, psycopg.Error)
-"""What the functions here raise when a database or a revision is not as they need it."""
 
 
 def _config(kernel: Kernel, conninfo: str | None, output: io.StringIO | None = None) -> Config:
