@@ -407,7 +407,8 @@ def test_a_column_that_was_emptied_is_not_what_was_sealed(
 ) -> None:
     held = sync_world.approved()
     writer.drop_constraints("held_operation")
-    writer.set(held.operation_id, **{column: None})
+    nothing: dict[str, Any] = {column: None}
+    writer.set(held.operation_id, **nothing)
     refused(sync_world, held)
 
 
