@@ -120,11 +120,12 @@ class Kernel:
     def _judge_now(self) -> None:
         self.connection.execute("set constraints all immediate; set constraints all deferred")
 
-    def refused(self, code: str, statement: str, *parameters: Any) -> None:
-        """See a statement refused with a SQLSTATE; what it did is undone."""
+    def refused(self, code: str, statement: str, *parameters: Any) -> str:
+        """See a statement refused with a SQLSTATE; what it did is undone. The message."""
         with pytest.raises(psycopg.Error) as caught:
             self.do(statement, *parameters)
         assert caught.value.sqlstate == code, f"{caught.value.sqlstate}: {caught.value}"
+        return str(caught.value)
 
     @contextmanager
     def login(self, role: str | None, replication_role: str = "origin") -> Iterator[None]:

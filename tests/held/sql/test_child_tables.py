@@ -198,7 +198,7 @@ def test_events_are_append_only(k: Kernel, writer: str) -> None:
         for change in ("actor = 'zed'", "seq = 2", "recorded_at = recorded_at", "detail = null"):
             k.refused("US004", f"update underseal.held_event set {change}")
         k.refused("US007", "delete from underseal.held_event")
-        k.refused("US004", "truncate underseal.held_event cascade")
+        assert "underseal.held_event " in k.refused("US004", "truncate underseal.held_event cascade")
         k.refused(
             "US004",
             "merge into underseal.held_event e using (select 1) as one on e.operation_id = %s"

@@ -417,6 +417,19 @@ def test_an_operation_is_deleted_only_by_the_rules_of_retention(k: Kernel, write
             k.refused("US007", delete, rows[state])
 
 
+@pytest.mark.clause("H3.8c", "H3.8g")
+@pytest.mark.parametrize("state", [*OPEN, "CANCELLED"])
+def test_an_operation_whose_children_are_gone_is_kept_all_the_same(k: Kernel, state: str) -> None:
+    operation = k.reach(state)
+    with k.login(None):
+        for table in ("held_event", "held_vote"):
+            k.connection.execute(f"alter table underseal.{table} disable trigger user")
+            k.connection.execute(f"delete from underseal.{table}")
+    k.clock.advance(days=90 if state != "CANCELLED" else 89)
+    assert state in k.refused("US007", "delete from underseal.held_operation") or state == "CANCELLED"
+    assert k.state(operation) == state
+
+
 @pytest.mark.clause("H3.8g")
 @pytest.mark.parametrize("child", ["held_event", "held_vote", "replay_ticket"])
 def test_an_operation_goes_after_its_children(k: Kernel, child: str) -> None:
