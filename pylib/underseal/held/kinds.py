@@ -131,7 +131,8 @@ class PythonKind:
     def canonical_of(self, params: Any) -> str:
         """Canonical text without the round trip: what a replay compares with the opened bytes."""
         model = params if isinstance(params, self.provider.params) else self._validated(params)
-        value = _plain(model.model_dump(mode="python", by_alias=True))
+        # Without warnings: those of pydantic show the value, which may be a secret; the round trip judges it.
+        value = _plain(model.model_dump(mode="python", by_alias=True, warnings=False))
         return canonical_json(normalise(self.schema, value))
 
     def arguments(self, canonical: str) -> Any:
