@@ -28,7 +28,7 @@ begin
   end if;
   -- The text is what the digest covers and the request seals: it always says what the columns say.
   new.policy := underseal._policy_text(new.votes_required, new.rejections_to_end, new.approvers, new.approver_hook,
-    new.hold_for, new.run_within);
+    new.hold_for, new.run_within, array[new.sql_estimate, new.sql_check_run, new.sql_run]);
   new.policy_digest := sha256(convert_to(new.policy, 'UTF8'));
   return new;
 end

@@ -1,6 +1,7 @@
 -- Operation types: what may be held, under which policy.
 create or replace function underseal._policy_text(
-  votes_required integer, rejections_to_end integer, approvers text[], approver_hook text, hold_for interval, run_within interval)
+  votes_required integer, rejections_to_end integer, approvers text[], approver_hook text, hold_for interval, run_within interval,
+  functions text[])
 returns text
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -10,13 +11,14 @@ as $$
     case when approvers is not null then concat('"approvers":[',
       (select string_agg(to_json(a.name)::text, ',' order by a.name collate "C")
        from (select distinct unnest(approvers) as name) a), '],') end,
+    case when functions[3] is not null then concat('"functions":', to_json(functions), ',') end,
     '"hold_for":', extract(epoch from hold_for)::bigint,
     ',"rejections_to_end":', rejections_to_end,
     ',"run_within":', extract(epoch from run_within)::bigint,
     ',"votes_required":', votes_required, '}')
 $$;
-comment on function underseal._policy_text(integer, integer, text[], text, interval, interval) is
-  'A policy as canonical JSON; durations in seconds.';
+comment on function underseal._policy_text(integer, integer, text[], text, interval, interval, text[]) is
+  'A policy as canonical JSON; durations in seconds. With the functions of a SQL provider (estimate, check_run, run), since what is sealed with a request must also say what does it.';
 
 create or replace function underseal._policy_flaw(policy jsonb) returns text
 language plpgsql stable
@@ -110,7 +112,8 @@ begin
   wanted.sql_run := sql_run;
   wanted.safe_sqlstates := coalesce(safe_sqlstates, '{}');
   wanted.policy := underseal._policy_text(wanted.votes_required, wanted.rejections_to_end, wanted.approvers,
-    wanted.approver_hook, wanted.hold_for, wanted.run_within);
+    wanted.approver_hook, wanted.hold_for, wanted.run_within,
+    array[wanted.sql_estimate, wanted.sql_check_run, wanted.sql_run]);
   if wanted.sql_run is not null and wanted.salted then
     return query select 'refused', 'secret-parameters',
       format('SQL provider %s: expected parameters without writeOnly members, found one. A secret must not reach the statement log; write the provider in a service.', type),

@@ -61,6 +61,7 @@ def check_integrity(claim: Claim, kind: Kind, ring: KeyRing) -> Sealed:
         _check_hash(payload)
         sealed = _check_decisions(claim, payload, ring)
         _check_deadlines(claim, sealed)
+        _check_functions(claim, kind, payload)
         _check_redaction(claim, kind, payload)
         return sealed
     except SealError as error:
@@ -174,6 +175,12 @@ def _check_deadlines(claim: Claim, sealed: Sealed) -> None:
             raise _differs(f"column {column}")
     if claim.claimed_at >= sealed.run_deadline + TOLERANCE:
         raise Refusal("integrity", "the run was claimed past the sealed run deadline")
+
+
+def _check_functions(claim: Claim, kind: Kind, payload: Payload) -> None:
+    """What does it is what the seal says does it: the table that names the functions is only a table."""
+    if kind.version == claim.version and json.loads(payload.policy).get("functions") != kind.functions:
+        raise Refusal("integrity", "the functions that do it are not those that were sealed")
 
 
 def _check_redaction(claim: Claim, kind: Kind, payload: Payload) -> None:

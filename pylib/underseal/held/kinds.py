@@ -34,6 +34,7 @@ class Kind(Protocol):
         schema: JSON Schema of the parameters.
         salted: whether the hash needs a salt, because the redacted copy can differ.
         drifting: members of the effect that may differ at the run.
+        functions: the SQL functions that do it, as a request's seal names them; None where code here does.
     """
 
     type: str
@@ -42,6 +43,7 @@ class Kind(Protocol):
     schema: Schema
     salted: bool
     drifting: frozenset[str]
+    functions: list[str] | None
 
     def canonical(self, params: Any) -> str:
         """Validate and normalise parameters; their canonical text."""
@@ -86,6 +88,8 @@ class Kind(Protocol):
 
 class PythonKind:
     """A `Provider` and the gated method it belongs to; see `Kind`."""
+
+    functions: list[str] | None = None
 
     def __init__(self, provider: Provider[Any], method: Callable[..., Any] | None = None) -> None:
         """Judge the provider.

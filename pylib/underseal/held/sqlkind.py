@@ -40,6 +40,7 @@ class SqlKind:
         self.schema = row["parameters"]
         self.salted = row["salted"]
         self._functions = {one: row[f"sql_{one}"] for one in ("estimate", "check_run", "run")}
+        self.functions: list[str] | None = list(self._functions.values())
         self._safe = frozenset(row["safe_sqlstates"])
 
     def canonical(self, params: Any) -> str:
