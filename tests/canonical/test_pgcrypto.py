@@ -17,7 +17,8 @@ def test_the_hash_is_pgcryptos(admin: DictConnection) -> None:
     row = admin.execute(
         """
         select underseal.params_hash(v.type, v.version, v.canonical)
-            = public.digest(convert_to(v.type || e'\\n' || v.version || e'\\n' || v.canonical, 'UTF8'), 'sha256') as plain,
+            = public.digest(convert_to(v.type || e'\\n' || v.version || e'\\n' || v.canonical, 'UTF8'), 'sha256')
+            as plain,
           underseal.params_hash(v.type, v.version, v.canonical, decode(repeat('07', 32), 'hex'))
             = public.digest(convert_to(v.type || e'\\n' || v.version || e'\\n' || v.canonical || e'\\n', 'UTF8')
               || decode(repeat('07', 32), 'hex'), 'sha256') as salted

@@ -132,9 +132,29 @@ class Talk:
             prepared = connection.execute("select statement, name from pg_prepared_statements").fetchall()
         active = self.world.admin.execute("select query from pg_stat_activity").fetchall()
         outbox = self.us.read_outbox("spy", 1000)
-        return "\n".join(
-            [*self.said, self.caplog.text, dump(self.world.admin), str(prepared), str(active), repr(outbox)]
-        )
+        told = [
+            self.caplog.text,
+            dump(self.world.admin),
+            str(prepared),
+            str(active),
+            repr(outbox),
+            self.statistics(),
+        ]
+        return "\n".join([*self.said, *told])
+
+    def statistics(self) -> str:
+        """What pg_stat_statements keeps, on a server that has it preloaded (the distribution's, in CI)."""
+        admin = self.world.admin
+        preloaded = admin.execute("show shared_preload_libraries").fetchone()
+        if preloaded != {"shared_preload_libraries": "pg_stat_statements"}:
+            return ""
+        admin.execute("create extension if not exists pg_stat_statements")
+        kept = admin.execute(
+            "select s.query from pg_stat_statements s where s.dbid ="
+            " (select d.oid from pg_database d where d.datname = current_database())"
+        ).fetchall()
+        assert "request_operation" in str(kept)
+        return str(kept)
 
     def close(self) -> None:
         """Close the pool."""
