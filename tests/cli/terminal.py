@@ -20,14 +20,15 @@ class Terminal:
     Parameters:
         args: what stands after `underseal`.
         env: the environment beside this process's.
+        columns: its width.
     """
 
-    def __init__(self, args: list[str], env: Mapping[str, str]) -> None:
+    def __init__(self, args: list[str], env: Mapping[str, str], columns: int = 100) -> None:
         self._ours, theirs = pty.openpty()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "underseal", *args],
             stdin=theirs, stdout=theirs, stderr=theirs,
-            env={**os.environ, **env, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "50"},
+            env={**os.environ, **env, "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "50"},
             start_new_session=True,
         )  # fmt: skip
         os.close(theirs)

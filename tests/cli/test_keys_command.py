@@ -26,6 +26,11 @@ def test_a_ring_may_hold_one_purpose(shop: Shop) -> None:
     assert FileKeyRing(fresh).key_ids("payload") == []
 
 
+def test_a_ring_that_cannot_be_made_is_said_so(shop: Shop) -> None:
+    done = shop.run("keys", "generate", "--keyring", "/proc/nothing/ring")
+    assert (done.code, "cannot be made" in done.err, "unexpected" in done.err) == (1, True, False), done
+
+
 def test_list_says_what_is_needed(shop: Shop) -> None:
     shop.hold()
     listed = {one["purpose"]: one for one in shop.run("keys", "list", "--json").json}

@@ -170,3 +170,22 @@ def test_exit_codes_reach_the_shell(shop: Shop) -> None:
     assert code_of(shop, "show", operation, "--principal", "eve") == 5
     assert code_of(shop, "show", "x") == 2
     assert code_of(shop, "run", operation, "--app", "tests.cli.shop:make") == 3
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140, 160, 200])
+def test_a_list_that_does_not_fit_is_folded_and_loses_nothing(shop: Shop, columns: int) -> None:
+    operation = shop.hold(cents=4711)
+    last = "pays 4711" if columns >= 140 else "in 23 h 59 min"
+    _, screen = Terminal(["list", "--principal", "ann"], shop.env, columns).end()
+    lines = screen.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert operation in screen
+    # cells are folded into lines of their own column, so a column is read downwards
+    begin = lines[0].rindex("what it" if columns >= 140 else "deadline")
+    assert last in " ".join(" ".join(line[begin:] for line in lines[2:]).split())
+
+
+def test_nothing_is_folded_for_a_program(shop: Shop) -> None:
+    operation = shop.hold(memo="m" * 300)
+    lines = shop.run("list", "--principal", "ann").out.splitlines()
+    assert [line.startswith(operation) for line in lines[2:]] == [True]

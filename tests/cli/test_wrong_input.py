@@ -180,6 +180,7 @@ def test_what_is_not_expected_shows_a_type_and_no_parameter(
     done = shop.run("request", "payout.send", "-p", "to=x", "-p", "cents:=1", "--principal", "req", *APP)
     assert done.code == 1
     assert "ValueError" in done.err
+    assert f"{__file__}, line" in done.err, "the line that raised it, not a library's"
     assert "4711" not in done.err
     debugged = shop.run(
         "request",

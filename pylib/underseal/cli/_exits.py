@@ -119,8 +119,8 @@ def demand_done(outcome: str, reason: str | None, message: str | None) -> None:
 def friendly(command: Callable[P, R]) -> Callable[P, R]:
     """Turn what a command may raise into one short message and the documented exit code.
 
-    Nothing that an exception of the host's may hold (a parameter, a row) is printed: only its type. With
-    UNDERSEAL_DEBUG set the traceback is.
+    Nothing that an exception of the host's may hold (a parameter, a row) is printed: only its type and the line that
+    raised it. With UNDERSEAL_DEBUG set the traceback is.
 
     Parameters:
         command: the body of a command.
@@ -153,9 +153,18 @@ def _stop_of(error: Exception) -> Stop:
         FAILED,
         "error",
         "unexpected",
-        f"{type(error).__name__} was raised, which is not expected here; "
+        f"{type(error).__name__} was raised, which is not expected here{_where(error)}; "
         f"set {_DEBUG}=1 to see the traceback (it may show parameters)",
     )
+
+
+def _where(error: Exception) -> str:
+    """The innermost line that is not a library's, so that whose mistake it is can be seen without a traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [
+        one for one in frames if "site-packages" not in one.filename and not one.filename.startswith("<")
+    ]
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
 
 def _code_of(error: UndersealError) -> int:

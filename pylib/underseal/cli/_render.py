@@ -19,10 +19,13 @@ from underseal.cli._visible import members, visible, visible_value
 if TYPE_CHECKING:
     from underseal import Event, Operation, Vote
 
-_PIPE_WIDTH: Final = 160
+# Nothing that a program reads, or grep looks through, is folded.
+_PIPE_WIDTH: Final = 100_000
 _WIDE: Final = 140
-# Columns that stay whole while others fold: ids are copied, states are looked for.
-_MIN_WIDTHS: Final[Mapping[str, int]] = {"operation": 36, "key": 44, "state": 10, "to": 10}
+# Columns that stay whole while others fold: ids are copied, states are looked for. (A minimal width would not do: a
+# table that has become too wide by it loses its last columns without a word.)
+_WHOLE: Final = frozenset({"operation", "key", "state", "to", "position", "access"})
+_WHOLE_FROM: Final = 80
 _STYLES: Final[Mapping[str, str]] = {
     "HELD": "yellow",
     "APPROVED": "cyan",
@@ -89,12 +92,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Text | str]], *,
         rows: cells; a plain string is ours and says what it says.
         empty: what to say if there is no row.
     """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    out = console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for name in columns:
-        table.add_column(name, overflow="fold", min_width=_MIN_WIDTHS.get(name))
+        table.add_column(name, overflow="fold", no_wrap=name in _WHOLE and out.width >= _WHOLE_FROM)
     for row in rows:
         table.add_row(*row)
-    console().print(table if table.row_count else Text(empty, style="dim"))
+    out.print(table if table.row_count else Text(empty, style="dim"))
 
 
 def _fields(rows: Iterable[tuple[str, Text | str]]) -> Table:

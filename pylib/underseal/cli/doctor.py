@@ -12,6 +12,8 @@ from underseal.cli._json import plain, print_json
 from underseal.cli._session import app_option, connect, key_ring, keyring_option, load_app, options
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from underseal.doctor import Report
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
@@ -53,11 +55,18 @@ def _print(report: Report) -> None:
         out.print(Text("        → ", style="dim").append(said(one.fix, "not dim")))
     for skipped in report.skipped:
         out.print(Text("skipped ", style="dim").append(f"{skipped.check}: ").append(said(skipped.why)))
+    out.print(_sum(report))
+
+
+def _sum(report: Report) -> Text:
+    from rich.text import Text
+
     counts = {name: sum(one.severity == name for one in report.findings) for name in _STYLES}
-    said_counts = ", ".join(f"{number} {name}{'' if number == 1 else 's'}" for name, number in counts.items())
-    out.print(
-        Text(f"{len(report.checked)} checks made: {said_counts}", style="green" if report.healthy else "red")
-    )
+    parts = ", ".join(f"{number} {name}{'' if number == 1 else 's'}" for name, number in counts.items())
+    skipped = f", {len(report.skipped)} skipped" if report.skipped else ""
+    # What nobody looked at is not well: green is for the whole of it.
+    style = "red" if not report.healthy else "yellow" if report.skipped else "green"
+    return Text(f"{len(report.checked)} checks made{skipped}: {parts}", style=style)
 
 
 COMMANDS = (doctor,)

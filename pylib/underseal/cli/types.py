@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -11,7 +11,7 @@ from rich.text import Text
 from underseal.cli._exits import exit_code_of
 from underseal.cli._json import embedded, plain, print_json
 from underseal.cli._outcome import conclude
-from underseal.cli._render import print_table, said
+from underseal.cli._render import print_table, said, wide
 from underseal.cli._session import app_option, connect, load_app, needed, options, principal_option, session
 from underseal.cli._times import duration
 
@@ -32,41 +32,51 @@ def types(context: click.Context, dsn: str | None, as_json: bool) -> None:
         print_json([{**plain(one), "policy": embedded(one.policy)} for one in found])
         return
     print_table(
-        (
-            "type",
-            "version",
-            "mode",
-            "provider",
-            "armed",
-            "in force",
-            "approvals",
-            "held for",
-            "run within",
-            "approvers",
-        ),
-        (_row(one) for one in found),
+        _COLUMNS if wide() else _NARROW,
+        (_row(one) if wide() else _short_row(one) for one in found),
         empty="no type is registered; see: underseal types register --help",
     )
 
 
+_COLUMNS = (
+    "type", "version", "mode", "provider", "armed", "in force", "approvals", "held for", "run within", "approvers",
+)  # fmt: skip
+_NARROW = ("type", "mode", "armed", "in force", "approvals", "approvers")
+
+
 def _row(one: OperationType) -> list[Text | str]:
     policy = embedded(one.policy)
-    who = [
-        *policy.get("approvers", ()),
-        *([policy["approver_hook"] + "()"] if "approver_hook" in policy else []),
-    ]
     return [
         said(one.type, "bold"),
         str(one.version),
         one.mode,
         "in a service" if one.sql_run is None else said(one.sql_run),
-        "yes" if one.armed else said("no", "red"),
-        "yes" if one.current else said("no", "dim"),
+        *_switches(one),
         str(policy["votes_required"]),
         duration(timedelta(seconds=policy["hold_for"])),
         duration(timedelta(seconds=policy["run_within"])),
-        said(", ".join(who)),
+        _approvers(policy),
     ]
+
+
+def _short_row(one: OperationType) -> list[Text | str]:
+    policy = embedded(one.policy)
+    return [
+        said(f"{one.type} v{one.version}", "bold"),
+        one.mode,
+        *_switches(one),
+        str(policy["votes_required"]),
+        _approvers(policy),
+    ]
+
+
+def _switches(one: OperationType) -> list[Text | str]:
+    return ["yes" if one.armed else said("no", "red"), "yes" if one.current else said("no", "dim")]
+
+
+def _approvers(policy: Any) -> Text:
+    hook = [policy["approver_hook"] + "()"] if "approver_hook" in policy else []
+    return said(", ".join([*policy.get("approvers", ()), *hook]))
 
 
 @types.command("register")

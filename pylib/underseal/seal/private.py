@@ -46,11 +46,12 @@ class PrivateDirectory:
         """Open and check the directory; with ``create``, make it (mode 0700) where it is missing.
 
         Raises:
-            what ``refuse`` makes: it is missing, a symbolic link, somebody else's, or its mode is looser than
-            0700.
+            what ``refuse`` makes: it is missing, cannot be made, is a symbolic link, somebody else's, or its mode
+            is looser than 0700.
         """
-        if create:
-            _make(path)
+        flaw = _make(path) if create else ""
+        if flaw:
+            raise refuse(flaw)
         try:
             fd: int | None = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             flaw = ""
@@ -178,17 +179,24 @@ class PrivateDirectory:
             os.fsync(fd)
 
 
-def _make(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _make(path: Path) -> str:
+    """Make the directory where it is missing; why it could not be made, or nothing."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(DIRECTORY_MODE)
+        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileExistsError:
-        return
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return ""  # what it is, is looked at when it is opened
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        return (
+            f"{path} cannot be made: {why}; make it as this user, with mode 0700, in a place it may write to"
+        )
     try:
         os.fsync(parent)
     finally:
         os.close(parent)
+    return ""
 
 
 def _cannot_open(path: Path, error: OSError) -> str:
