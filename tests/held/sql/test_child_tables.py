@@ -65,11 +65,12 @@ def test_a_vote_belongs_to_the_change_that_it_made(k: Kernel, writer: str) -> No
             ("US002", {"params_hash": "sha256('x')"}, decision()),
             ("US002", {"row_version": "2"}, decision()),
             ("US013", {}, payload()),
-            ("23514", {"decision": "'abstain'"}, decision()),
             ("23514", {"decision": "'reject'"}, decision()),
         ):
             statement, values = seal_of(vote(k, operation, **change), seal)
             k.refused(code, statement, *values)
+        statement, values = seal_of(vote(k, operation, decision="'abstain'"), decision())
+        assert "held_vote_decision_known" in k.refused("23514", statement, *values)
         statement, values = seal_of(vote(k, operation), decision())
         assert k.do(statement, *values) == 1
         k.refused("23505", statement, *values)

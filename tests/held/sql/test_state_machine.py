@@ -250,10 +250,17 @@ def test_a_payload_is_wiped_by_the_end_alone(k: Kernel, state: str, writer: str)
         k.refused("US006", statement, *values)
         k.refused("US006", f"{statement}, fingerprint = null, fingerprint_key_id = null", *values)
         ended = "CANCELLED" if state != "EXECUTING" else "FAILED"
-        # The end without the wipe, and a wipe that leaves the fingerprint.
+        # The end without the wipe, a wipe that leaves the payload, and one that leaves the fingerprint.
         k.refused(
             "23514",
             "update underseal.held_operation set state = %s, ended_at = underseal.clock() where operation_id = %s",
+            ended,
+            operation,
+        )
+        k.refused(
+            "23514",
+            "update underseal.held_operation set state = %s, ended_at = underseal.clock(),"
+            " changed_at = underseal.clock(), fingerprint = null, fingerprint_key_id = null where operation_id = %s",
             ended,
             operation,
         )
