@@ -237,6 +237,12 @@ def test_a_run_that_cannot_begin_is_a_conflict(shop: Shop) -> None:
     operation = shop.hold()
     ran = shop.run("run", operation, "--app", "tests.cli.shop:make", "--json")
     assert (ran.code, ran.json["reason"]) == (3, "not-approved")
+    told = shop.run("run", operation, "--app", "tests.cli.shop:make").out
+    assert (
+        told == "conflict (not-approved): Expected an approved operation that nobody runs, found it HELD.\n"
+    )
+    missing = shop.run("run", uuid4(), "--app", "tests.cli.shop:make", "--json")
+    assert (missing.code, missing.json["reason"]) == (5, "not-found")
 
 
 def test_a_disarmed_type_refuses(shop: Shop) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import click
 
-from underseal.cli._exits import exit_code_of
+from underseal.cli._exits import DENIED, exit_code_of
 from underseal.cli._json import plain, print_json
 from underseal.cli._render import said, state
 from underseal.cli._session import (
@@ -65,7 +65,8 @@ def run(
         print_json({**shown, "error": type(report.error).__name__ if report.error else None})
     else:
         _print_report(report)
-    click.get_current_context().exit(exit_code_of(report.outcome))
+    absent = report.reason == "not-found"
+    click.get_current_context().exit(DENIED if absent else exit_code_of(report.outcome))
 
 
 def _register(path: Path | None) -> FileSpentRegister | None:
@@ -78,10 +79,11 @@ def _print_report(report: RunReport) -> None:
     from underseal.cli._render import console
 
     line = state(report.state) if report.state else said(report.outcome, "bold")
-    for more in (report.reason, report.message):
-        if more:
-            line.append("  ").append(said(more))
-    console().print(line)
+    message = report.message or ""
+    if report.reason:
+        line.append(" (").append(said(report.reason)).append(")")
+        message = message.removeprefix(f"{report.reason}: ")
+    console().print(line.append(": ").append(said(message)) if message else line)
 
 
 @click.command()

@@ -11,7 +11,7 @@ from psycopg import sql
 from pydantic import BaseModel
 
 from underseal.canonical import canonical_json, normalise, redact
-from underseal.errors import KernelError, ParametersRefused
+from underseal.errors import KernelError, ParametersRefused, ProviderRefused
 from underseal.foundation.steps import Row, Steps, Undo, atomic, query
 from underseal.held import kernel
 from underseal.held.claim import Claim
@@ -69,8 +69,10 @@ class SqlKind:
         if not (isinstance(answer, dict) and isinstance(answer.get("effect"), dict)) or not isinstance(
             answer.get("state_key"), str
         ):
-            raise TypeError(
-                f'{self._functions["estimate"]} must return {{"effect": {{…}}, "state_key": "…"}}'
+            raise ProviderRefused(
+                "estimate-shape",
+                f'expected {self._functions["estimate"]} to return {{"effect": {{…}}, "state_key": "…"}} for these '
+                "parameters, found something else (not shown); correct the parameters or the function",
             )
         return Effect(answer["effect"], answer["state_key"])
 

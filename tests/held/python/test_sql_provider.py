@@ -15,7 +15,15 @@ import psycopg
 import pytest
 
 from tests.held.python.worlds import HOUR, REQUESTER, World
-from underseal import FileSpentRegister, Held, Policy, Registration, RequestRefused, RunReport
+from underseal import (
+    FileSpentRegister,
+    Held,
+    Policy,
+    ProviderRefused,
+    Registration,
+    RequestRefused,
+    RunReport,
+)
 from underseal.foundation import steps
 from underseal.testing import TestDatabase, in_background, wait_blocked, wait_until
 
@@ -398,8 +406,9 @@ def test_an_estimate_of_another_shape_holds_nothing(sync_bank: Bank) -> None:
         "create or replace function app.estimate(params jsonb, principal text) returns jsonb language sql as"
         " $$ select '{}'::jsonb $$"
     )
-    with pytest.raises(TypeError):
+    with pytest.raises(ProviderRefused, match=r"app\.estimate.* to return") as refused:
         sync_bank.world.us.request("account.close", REQUESTER, {"account": 1})
+    assert refused.value.reason == "estimate-shape"
 
 
 def test_a_worker_that_serves_no_sql_leaves_it(sync_bank: Bank) -> None:
