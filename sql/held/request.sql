@@ -112,7 +112,7 @@ begin
     leak := underseal._redaction_leak(kind.parameters, request_operation.redacted::jsonb);
     if leak is not null then
       said := row('refused'::text, 'redaction-leak'::text,
-        format('Expected a redacted copy without secret or undeclared members, found one at %s. Correct the redaction of %s.', leak, type));
+        format('Expected a redacted copy without secret or undeclared members, found one at %s. Correct the redaction of %s, or raise its version if its parameters have changed.', leak, type));
     end if;
   end if;
   if said.outcome is not null then

@@ -151,7 +151,7 @@ def test_going_back_refuses_while_the_host_has_built_upon_us(host: Host, build: 
     with psycopg.connect(host.conninfo) as connection:
         connection.execute(build.encode())
     before = (host.everything(), catalog(host.database.conninfo))
-    with pytest.raises(RuntimeError, match=f"would be dropped with it: .*{named}"):
+    with pytest.raises(RuntimeError, match=f"would be dropped with it: {named}"):
         downgrade(host.conninfo)
     assert (host.everything(), catalog(host.database.conninfo)) == before
 

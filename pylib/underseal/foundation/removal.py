@@ -19,7 +19,9 @@ with recursive doomed(classid, objid, objsubid) as (
      and (x.objsubid = 0 or x.objsubid = d.refobjsubid)
    where d.deptype in ('n', 'a', 'i', 'P', 'S')
 )
-select distinct pg_catalog.pg_describe_object(x.classid, x.objid, x.objsubid)
+select distinct case when r.oid is null then pg_catalog.pg_describe_object(x.classid, x.objid, x.objsubid)
+                     -- a view depends by its rule, which nobody knows by name
+                     else pg_catalog.pg_describe_object('pg_catalog.pg_class'::pg_catalog.regclass, r.ev_class, 0) end
   from doomed x
   left join pg_catalog.pg_rewrite r on x.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass and r.oid = x.objid
   left join pg_catalog.pg_trigger t on x.classid = 'pg_catalog.pg_trigger'::pg_catalog.regclass and t.oid = x.objid
