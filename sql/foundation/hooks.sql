@@ -68,6 +68,12 @@ begin
       message = format('underseal.map_role expected an existing role, found %L', role),
       hint = 'Create the role first.';
   end if;
+  -- whoever writes such a function, or its arguments, would run with every right
+  if pg_has_role(map_role.role, underseal._owner(), 'MEMBER') then
+    raise exception using errcode = 'US012',
+      message = format('underseal.map_role expected an ordinary role, found %L, a superuser or one of the schema''s owners', role),
+      hint = 'Name a role with the rights of the requester.';
+  end if;
   insert into underseal.principal_role as m (principal, role)
   values (map_role.principal, map_role.role)
   on conflict on constraint principal_role_pkey do update set role = excluded.role;

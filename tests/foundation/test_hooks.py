@@ -167,6 +167,13 @@ def test_principals_are_mapped_to_roles(k: Kernel) -> None:
     assert caught.value.sqlstate == "US012"
 
 
+def test_nobody_is_mapped_to_a_role_with_every_right(k: Kernel) -> None:
+    for powerful in (make_role(k, "superuser"), OWNER):
+        with pytest.raises(psycopg.Error, match="expected an ordinary role") as caught:
+            k.call("map_role", "ann", powerful)
+        assert caught.value.sqlstate == "US012"
+
+
 @pytest.mark.clause("E15b", "E15c")
 def test_a_hook_of_the_host_maps_principals_to_roles(k: Kernel) -> None:
     host, role, mapped = make_role(k), make_role(k), make_role(k)
