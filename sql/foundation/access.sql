@@ -108,6 +108,11 @@ begin
       format('Expected that role %s has access %s, found that it has not. See the view access_grants.', role, access);
     return;
   end if;
+  -- A role that was dropped left its row here and nothing else.
+  if not exists (select from pg_catalog.pg_roles r where r.rolname = revoke_access.role) then
+    return query select 'revoked', null::text, format('Role %s, which is gone, no longer has access %s.', role, access);
+    return;
+  end if;
   execute format('revoke all on all functions in schema underseal from %I', role);
   execute format('revoke all on all tables in schema underseal from %I', role);
   execute format('revoke usage on schema underseal from %I', role);

@@ -127,6 +127,16 @@ def test_accesses_add_up_and_are_taken_one_by_one(k: Kernel) -> None:
     assert k.value("select has_schema_privilege(%s, 'underseal', 'usage')", both) is False
 
 
+def test_what_a_dropped_role_had_can_be_taken_from_it(k: Kernel) -> None:
+    name = role(k, "approver", "client")
+    with k.login(None):
+        k.connection.execute(f'drop owned by "{name}"')
+        k.connection.execute(f'drop role "{name}"')
+    for access in ("approver", "client"):
+        assert outcome(k.call("revoke_access", name, access)) == ("revoked", None)
+    assert k.rows("select from underseal.access_grant where grantee = %s", name) == []
+
+
 def test_no_access_opens_a_table(k: Kernel) -> None:
     everything = role(k, *OPENS)
     tables = {
