@@ -459,7 +459,8 @@ class RewrapProgress:
     Attributes:
         payloads, decisions: seals made anew so far.
         moved_on: rows that ended or were re-sealed by somebody else meanwhile.
-        unopened: operations with a seal that did not open here; they stay as they are.
+        unopened: operations that stay as they are: a seal of theirs did not open here, or another open
+            operation has the fingerprint they would get. Decide or cancel one of the two, then try again.
     """
 
     payloads: int

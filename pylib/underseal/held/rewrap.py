@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+import psycopg
+
 from underseal.errors import SealError
 from underseal.foundation.steps import Row, Steps
 from underseal.held import kernel
@@ -65,7 +67,8 @@ class Rewrap:
     def _one(self, row: Row) -> Steps[None]:
         try:
             done = yield from (_payload if row["outcome"] == "payload" else _decision)(self._core.keys, row)
-        except SealError:
+        except (SealError, psycopg.errors.UniqueViolation):
+            # The second: the same is requested again under the new key, by a process that lacked the old one.
             self._unopened.add((row["operation_id"], row["approver"]))
             return
         self._counts[row["outcome"] if done["outcome"] == "rewrapped" else "moved"] += 1

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.held.python import forging
-from tests.held.python.worlds import REQUESTER, TokenParams, World
+from tests.held.python.worlds import REQUESTER, PayoutParams, PayoutSend, TokenParams, World
 from underseal import MemoryKeyRing, RewrapProgress, restricted
 from underseal.held import kernel
 
@@ -128,3 +128,22 @@ def test_what_is_sealed_stays_the_same(sync_world: World) -> None:
     rotate(sync_world)
     list(sync_world.us.rewrap())
     assert forging.payload_of(sync_world, held) == before
+
+
+@pytest.mark.clause("H2.6c")
+def test_a_request_made_twice_under_two_keys_stops_no_other(world: World) -> None:
+    """A process that lacks the old fingerprint key does not find the duplicate, and both are open."""
+    first, other = world.hold(1), world.hold(2)
+    rotate(world)
+    behind = world.client(
+        keys=MemoryKeyRing(world.ring.active(purpose) for purpose in ("payload", "fingerprint"))
+    )
+    send = world.gate(behind, PayoutSend(world.service))
+    second = send(REQUESTER, PayoutParams(order="o-1", cents=1))
+    assert second.operation_id != first.operation_id
+    progress = list(world.us.rewrap())[-1]
+    assert (progress.payloads, progress.unopened) == (1, (first.operation_id,))
+    assert world.row(other)["fingerprint_key_id"] == world.ring.active("fingerprint").id
+    world.us.cancel(second, "rita")
+    assert list(world.us.rewrap())[-1].payloads == 1
+    behind.close()
