@@ -16,6 +16,8 @@ from tests.cli.terminal import Terminal
 from underseal.seal import Destroyed
 from underseal.testing import wait_until
 
+ID = "00000000-0000-4000-8000-000000000000"
+
 
 def state_of(shop: Shop, operation: str) -> str:
     return str(shop.run("show", operation, "--principal", "req", "--json").json["state"])
@@ -190,3 +192,28 @@ def test_nothing_is_folded_for_a_program(shop: Shop) -> None:
     operation = shop.hold(memo="m" * 300)
     lines = shop.run("list", "--principal", "ann").out.splitlines()
     assert [line.startswith(operation) for line in lines[2:]] == [True]
+
+
+def test_an_outbox_fits_into_an_ordinary_terminal(shop: Shop) -> None:
+    shop.run("outbox", "register", "mailer")
+    operation = shop.hold()
+    _, screen = Terminal(["outbox", "read", "mailer"], shop.env, columns=80).end()
+    lines = screen.splitlines()
+    assert (len(lines), max(map(len, lines)) <= 80) == (3, True), screen
+    assert re.search(rf"1 +{operation} +requested +req +(just now|\d+ s ago)", screen)
+
+
+def test_a_finding_is_indented_where_it_is_folded(shop: Shop) -> None:
+    _, screen = Terminal(["doctor", "--dsn", shop.owner_dsn], shop.env, columns=80).end()
+    heads = re.compile("(error|warning|note) +[a-z-]+  |skipped|[0-9]+ checks made")
+    body = [line for line in screen.splitlines() if not heads.match(line)]
+    assert body
+    assert {line[:8].rstrip() for line in body} <= {"", "       →"}, screen
+
+
+def test_no_colour_means_none(shop: Shop) -> None:
+    coloured = Terminal(["cancel", ID, "--principal", "req"], shop.env)
+    coloured.end()
+    plain = Terminal(["cancel", ID, "--principal", "req"], {**shop.env, "NO_COLOR": "1"})
+    plain.end()
+    assert ("\x1b[31m" in coloured.raw, "\x1b" in plain.raw) == (True, False)

@@ -77,7 +77,8 @@ class Stop(Exception):  # noqa: N818 - it ends a command, also where nothing is 
             click.echo(json.dumps(said))
             return
         head = self.outcome if self.reason is None else f"{self.outcome} ({visible(self.reason)})"
-        click.echo(f"{click.style(head, fg='red', bold=True)}: {_seen(self.message)}", err=True)
+        plain = False if os.environ.get("NO_COLOR") else None
+        click.echo(f"{click.style(head, fg='red', bold=True)}: {_seen(self.message)}", err=True, color=plain)
 
 
 def say(message: str | None) -> None:

@@ -12,6 +12,7 @@ from underseal.cli._json import plain, print_json
 from underseal.cli._session import app_option, connect, key_ring, keyring_option, load_app, options
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
     from underseal.doctor import Report
@@ -51,11 +52,22 @@ def _print(report: Report) -> None:
     for one in report.findings:
         line = Text(f"{one.severity:<8}", style=_STYLES[one.severity]).append(f"{one.what}  ", "bold")
         out.print(line.append(said(one.subject, "not bold")))
-        out.print(Text("        ").append(said(one.found)))
-        out.print(Text("        → ", style="dim").append(said(one.fix, "not dim")))
+        out.print(_indented(("       ", said(one.found)), ("       →", said(one.fix))))
     for skipped in report.skipped:
-        out.print(Text("skipped ", style="dim").append(f"{skipped.check}: ").append(said(skipped.why)))
+        out.print(_indented(("skipped", Text(f"{skipped.check}: ").append(said(skipped.why)))))
     out.print(_sum(report))
+
+
+def _indented(*rows: tuple[str, Text]) -> Table:
+    """Texts that stay beside their marks where a terminal folds them."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid
 
 
 def _sum(report: Report) -> Text:

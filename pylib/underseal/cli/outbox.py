@@ -6,9 +6,9 @@ import click
 
 from underseal.cli._json import print_json
 from underseal.cli._outcome import conclude
-from underseal.cli._render import print_table, said, state
+from underseal.cli._render import print_table, said, state, wide
 from underseal.cli._session import options, session
-from underseal.cli._times import both
+from underseal.cli._times import both, relative
 
 
 @click.group()
@@ -27,11 +27,20 @@ def read(dsn: str | None, consumer: str, limit: int, as_json: bool) -> None:
     if as_json:
         print_json(events)
         return
+    empty = f"nothing new for {consumer}"
+    if not wide():
+        print_table(
+            ("position", "operation", "event", "who", "when"),
+            ([str(one.position), str(one.operation_id), said(one.type), said(one.actor),
+              relative(one.recorded_at, now)] for one in events),
+            empty=empty,
+        )  # fmt: skip
+        return
     print_table(
         ("position", "operation", "type", "event", "who", "to", "when"),
         ([str(one.position), str(one.operation_id), said(one.operation_type, "bold"), said(one.type), said(one.actor),
           state(one.to_state), both(one.recorded_at, now)] for one in events),
-        empty=f"nothing new for {consumer}",
+        empty=empty,
     )  # fmt: skip
 
 
