@@ -346,6 +346,14 @@ def test_an_untidy_ring_and_an_empty_one_are_named(shop: Shop) -> None:
     }
 
 
+def test_a_ring_that_cannot_be_used_is_found_and_ends_nothing(shop: Shop) -> None:
+    shop.keys.chmod(0o755)
+    report = looked(shop.database, ring=shop.ring)
+    assert (only(report).what, only(report).severity) == ("ring-unusable", "error")
+    assert "chmod 700" in only(report).found
+    assert "settings" in report.checked
+
+
 def test_a_key_of_another_purpose_is_found(shop: Shop) -> None:
     operation = shop.hold()
     wrong = shop.ring.active("decision").id

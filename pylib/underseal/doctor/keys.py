@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from underseal.doctor.look import CannotCheckError, Look
 from underseal.doctor.model import Finding
+from underseal.errors import KeyRingError
 from underseal.foundation.steps import drive
 from underseal.held.verbs import key_uses
 from underseal.seal import PURPOSES, Destroyed, FileKeyRing, KeyRing
@@ -15,6 +16,13 @@ def check_keys(look: Look, ring: KeyRing | None) -> Iterator[Finding]:
     """Keys of open rows are here under their purpose; keys that nothing needs any more are named."""
     if ring is None:
         raise CannotCheckError("it takes a key ring: --keyring or UNDERSEAL_KEYRING, or UNDERSEAL_KEYS")
+    flaw = _flaw(ring)
+    if flaw is not None:
+        # one finding among the others: what else is wrong is looked at all the same
+        yield Finding(
+            "error", "keys", "ring-unusable", _name(ring), flaw, "as it says; nothing runs meanwhile"
+        )
+        return
     if isinstance(ring, FileKeyRing):
         for found in ring.findings():
             yield Finding("warning", "keys", "ring-untidy", str(ring.path), found, "as it says")
@@ -41,6 +49,19 @@ def check_keys(look: Look, ring: KeyRing | None) -> Iterator[Finding]:
                 "find out who sealed with it; then cancel these operations",
             )  # fmt: skip
     yield from _retired(ring, {use.key_id: use.open_rows for use in uses})
+
+
+def _flaw(ring: KeyRing) -> str | None:
+    try:
+        for purpose in PURPOSES:
+            ring.key_ids(purpose)
+    except KeyRingError as error:
+        return str(error)
+    return None
+
+
+def _name(ring: KeyRing) -> str:
+    return str(ring.path) if isinstance(ring, FileKeyRing) else type(ring).__name__
 
 
 def _retired(ring: KeyRing, needed: dict[str, int]) -> Iterator[Finding]:
