@@ -29,6 +29,15 @@ begin
       message = format('underseal.held_event expected an event that leads to its operation''s state %s, found %s', state, new.to_state),
       hint = 'Events are written by the change they tell of.';
   end if;
+  -- What is no change of state is a vote, or an end that came too late.
+  if new.type is distinct from (case
+    when new.from_state is null then 'requested'
+    when new.from_state <> new.to_state then case new.to_state when 'EXECUTING' then 'claimed' else replace(lower(new.to_state), '_', '-') end
+    when new.to_state = 'HELD' then 'voted'
+    when new.to_state = 'OUTCOME_UNKNOWN' then 'late-finish' end) then
+    raise exception using errcode = 'US002',
+      message = format('underseal.held_event expected an event whose type says what its states say, found %s from %s to %s', new.type, coalesce(new.from_state, 'nothing'), new.to_state);
+  end if;
   if new.seq is null then
     new.seq := coalesce(last, 0) + 1;
   elsif new.seq <> coalesce(last, 0) + 1 then

@@ -485,10 +485,10 @@ def test_as_a_replica_the_event_must_come_with_the_change(k: Kernel) -> None:
     )
     with writing(k, "replica"):
         k.refused("US005", change)
-        for wrong in (None, "APPROVED"):
+        for wrong, code in ((None, "US002"), ("APPROVED", "US005")):
             with pytest.raises(psycopg.Error) as caught:
                 k.together((change, []), (event, [operation, wrong]))
-            assert caught.value.sqlstate == "US005"
+            assert caught.value.sqlstate == code
         k.together((change, []), (event, [operation, "HELD"]))
     assert k.events(operation) == ["requested", "cancelled"]
 
