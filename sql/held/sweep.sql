@@ -28,13 +28,7 @@ begin
       if due.what = 'outcome-unknown' then
         continue when not underseal._end_lost_run(due.operation_id, moment);
       else
-        update underseal.held_operation o
-        set state = 'EXPIRED', changed_by = 'underseal:sweep', changed_at = moment, ended_at = moment,
-          outcome_reason = case due.what when 'expired' then 'not-approved-in-time' else 'not-run-in-time' end,
-          sealed_payload = null, payload_key_id = null, fingerprint = null, fingerprint_key_id = null
-        where o.operation_id = due.operation_id
-          and ((o.state = 'HELD' and o.expires_at <= moment) or (o.state = 'APPROVED' and o.run_deadline <= moment));
-        continue when not found;
+        continue when not underseal._end_overdue(due.operation_id, moment);
       end if;
       -- What was deferred to the commit is judged here, inside the row's own subtransaction.
       set constraints underseal.held_operation_recorded immediate;
@@ -53,3 +47,20 @@ end
 $$;
 comment on function underseal.sweep_operations(integer) is
   'Ends up to max_rows of each: requests past their expiry and approvals past their run deadline (EXPIRED), runs past their lease (OUTCOME_UNKNOWN). Many sweepers never wait for each other. Outcomes, a row each: expired, missed, outcome-unknown, failed (with the SQLSTATE; the others go on) (H5.4, H8.2).';
+
+create or replace function underseal._end_overdue(operation_id uuid, moment timestamptz) returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update underseal.held_operation o
+  set state = 'EXPIRED', changed_by = 'underseal:sweep', changed_at = moment, ended_at = moment,
+    outcome_reason = case o.state when 'HELD' then 'not-approved-in-time' else 'not-run-in-time' end,
+    sealed_payload = null, payload_key_id = null, fingerprint = null, fingerprint_key_id = null
+  where o.operation_id = _end_overdue.operation_id
+    and ((o.state = 'HELD' and o.expires_at <= moment) or (o.state = 'APPROVED' and o.run_deadline <= moment));
+  return found;
+end
+$$;
+comment on function underseal._end_overdue(uuid, timestamptz) is
+  'Ends a request that nobody decided in time, or an approval that nobody ran in time, as EXPIRED; the caller holds its lock (H5.4).';

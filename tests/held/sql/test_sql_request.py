@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,7 @@ from tests.held.sql.kernel import (
     HASH,
     HOLD_FOR,
     PLAIN_SCHEMA,
+    RUN_LEASE_MINUTES,
     RUN_WITHIN,
     TYPE,
     Kernel,
@@ -220,3 +222,21 @@ def test_a_caller_without_a_principal_is_denied(k: Kernel) -> None:
             "no-principal",
         )
     assert k.everything() == before
+
+
+@pytest.mark.clause("H1.7f", "H5.4")
+@pytest.mark.parametrize("state", ["HELD", "APPROVED", "EXECUTING"])
+def test_what_time_has_ended_is_no_duplicate(k: Kernel, state: str) -> None:
+    """The vote and the run say: request again. So that must work before a sweep has come by."""
+    same = os.urandom(32)
+    first = k.hold(fingerprint=same)
+    if state != "HELD":
+        k.approve(first)
+    if state == "EXECUTING":
+        k.run(first)
+    late = {"HELD": HOLD_FOR, "APPROVED": RUN_WITHIN, "EXECUTING": RUN_LEASE_MINUTES * 60}[state]
+    k.clock.advance(seconds=late - 1)
+    assert outcome(k.request(fingerprint=same)) == ("duplicate", None)
+    k.clock.advance(seconds=1)
+    assert outcome(k.request(fingerprint=same)) == ("held", None)
+    assert k.state(first) == ("OUTCOME_UNKNOWN" if state == "EXECUTING" else "EXPIRED")
