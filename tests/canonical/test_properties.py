@@ -78,7 +78,7 @@ def test_canonical_is_its_own_canonical_form(db: DictConnection, texts: list[str
     assert ask_sql(db, "canonical", canonical) == accepted
 
 
-@pytest.mark.clause("H1.1a", "H1.1h", "H1.4a")
+@pytest.mark.clause("H1.1a", "H1.1h", "H1.4a", "T6a")
 @quick
 @given(value=st.dictionaries(st.just("a"), PLAIN.filter(lambda value: value is not None)))
 def test_python_is_rfc8785(value: dict[str, Any]) -> None:

@@ -109,11 +109,14 @@ def test_a_repeat_by_somebody_else_is_another_request(world: World) -> None:
 def test_a_repeat_with_other_parameters_is_another_request(world: World) -> None:
     held = approved(world)
     other = world.issue(REQUESTER, TokenParams(name="ci", password=SecretStr("hunter3")))
+    assert isinstance(other, Held)
     assert (other.duplicate, other.operation_id == held.operation_id, world.service.done) == (
         False,
         False,
         [],
     )
+    # The answer is that of a first request, and what was approved still waits for its own parameters.
+    assert (other.state, world.look(held).state) == ("HELD", "APPROVED")
 
 
 @pytest.mark.clause("H6.11b")

@@ -189,6 +189,14 @@ def test_a_sealed_hash_that_is_not_that_of_the_parameters(sync_world: World) -> 
     assert "hash of the opened parameters" in refused(sync_world, held, "integrity")
 
 
+@pytest.mark.clause("H2.5b", "H1.1k")
+def test_sealed_parameters_are_hashed_as_they_are(sync_world: World) -> None:
+    """What is sealed means the same, and its canonical form has the sealed hash; its bytes have not."""
+    held = sync_world.approved()
+    forging.reseal_payload(sync_world, held, canonical='{"order": "o-1", "cents": 5}')
+    assert "hash of the opened parameters" in refused(sync_world, held, "integrity")
+
+
 @pytest.mark.clause("H2.5b")
 def test_a_sealed_salt_that_is_another(sync_world: World) -> None:
     held = sync_world.approved()
@@ -412,10 +420,15 @@ def test_a_type_with_a_new_version(world: World) -> None:
     assert "request again" in refused(world, held, "version-changed")
 
 
-@pytest.mark.clause("H6.2")
+@pytest.mark.clause("H6.2", "H2.10e")
 def test_a_worker_with_the_new_version_refuses_the_old(sync_world: World) -> None:
+    """And does not redact it: what the new version shows is no measure of what was shown of the old."""
+
     class Newer(PayoutSend):
         version = 2
+
+        def redact(self, params: PayoutParams) -> dict[str, Any]:
+            return {"order": params.order}
 
     held = sync_world.approved()
     new_version(sync_world)
