@@ -73,9 +73,8 @@ def test_asking_again_past_the_run_deadline_runs_nothing(world: World, clock: Te
     held = approved(world)
     clock.advance(minutes=61)
     again = world.issue(REQUESTER, PARAMS)
-    assert (again.operation_id, world.service.done) == (held.operation_id, [])
-    assert [one.outcome for one in world.us.sweep()] == ["missed"]
-    assert world.issue(REQUESTER, PARAMS).duplicate is False
+    assert (again.duplicate, again.state, world.service.done) == (False, "HELD", [])
+    assert (world.look(held).state, world.us.sweep()) == ("EXPIRED", [])
 
 
 @pytest.mark.clause("H7.2c")
