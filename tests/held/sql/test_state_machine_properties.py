@@ -52,6 +52,19 @@ class Operation:
         self.state, self.ended_at = state, now
         self.events.append(state.lower().replace("_", "-"))
 
+    def overdue(self, now: datetime) -> str | None:
+        """End it if time has ended it: what a sweep says of it."""
+        if self.state == "HELD" and self.expires_at <= now:
+            self.end("EXPIRED", now)
+            return "expired"
+        if self.state == "APPROVED" and self.run_deadline and self.run_deadline <= now:
+            self.end("EXPIRED", now)
+            return "missed"
+        if self.state == "EXECUTING" and self.lease_until and self.lease_until <= now:
+            self.end("OUTCOME_UNKNOWN", now)
+            return "outcome-unknown"
+        return None
+
 
 class HeldOperations(RuleBasedStateMachine):
     """Verbs in any order against the model."""
@@ -93,6 +106,7 @@ class HeldOperations(RuleBasedStateMachine):
     def request(self, mark: int) -> None:
         fingerprint = bytes([mark]) * 32
         live = [o for o in self.operations if o.fingerprint == fingerprint and o.ended_at is None]
+        live = [o for o in live if not o.overdue(self.now)]
         answer = self.kernel.request(fingerprint=fingerprint)
         if live:
             assert outcome(answer) == ("duplicate", None)
@@ -261,16 +275,8 @@ class HeldOperations(RuleBasedStateMachine):
     def sweep(self) -> None:
         expected: dict[UUID, str] = {}
         for operation in self.operations:
-            now = self.now
-            if operation.state == "HELD" and operation.expires_at <= now:
-                expected[operation.id] = "expired"
-                operation.end("EXPIRED", now)
-            elif operation.state == "APPROVED" and operation.run_deadline and operation.run_deadline <= now:
-                expected[operation.id] = "missed"
-                operation.end("EXPIRED", now)
-            elif operation.state == "EXECUTING" and operation.lease_until and operation.lease_until <= now:
-                expected[operation.id] = "outcome-unknown"
-                operation.end("OUTCOME_UNKNOWN", now)
+            if what := operation.overdue(self.now):
+                expected[operation.id] = what
         answers = self.kernel.calls("sweep_operations")
         assert {answer["operation_id"]: answer["outcome"] for answer in answers} == expected
 
