@@ -29,7 +29,7 @@ as $$ select instant between timestamptz '0001-01-02 00:00:00Z' and timestamptz 
 comment on function underseal._is_readable(timestamptz) is 'Whether every language''s calendar has this instant: no infinity, and a year from 1 to 9999.';
 
 create or replace function underseal._claim(
-  ids uuid[], mode text, worker text, types text[], versions integer[], key_ids text[])
+  id uuid, waits boolean, mode text, worker text, types text[], versions integer[], key_ids text[])
 returns table (
   outcome text, reason text, message text, operation_id uuid, run_id uuid, run_token bytea, claimed_at timestamptz,
   type text, version integer, current_version integer, armed boolean, run_mode text, requester text, auth_kind text,
@@ -45,96 +45,101 @@ declare
   op underseal.held_operation;
   approvals jsonb;
   readable boolean;
-  id uuid;
 begin
   perform underseal._commit_durably();
-  foreach id in array ids loop
-    -- A row of its own subtransaction: one that was damaged by hand stops nobody else's run.
-    begin
-      run_token := underseal._random_token();
-      -- For each row anew: a hook may have taken its time over the row before.
-      moment := underseal.clock();
-      update underseal.held_operation o
-      set state = 'EXECUTING', changed_by = 'worker:' || worker, changed_at = moment,
-        run_id = gen_random_uuid(), run_audit_id = gen_random_uuid(), run_worker = worker,
-        run_token_hash = sha256(run_token), run_lease_until = moment + underseal._run_lease()
-      where o.operation_id = id
-        and o.state = 'APPROVED'
-        and o.mode = _claim.mode
-        and o.run_deadline > moment
-        and o.approved_at + (
-          select t.run_within from underseal.operation_type t where t.type = o.type and t.version = o.type_version) > moment
-        and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
-      returning o.* into op;
-      continue when not found;
-      select coalesce(jsonb_agg(jsonb_build_object('approver', v.approver, 'decision', v.decision,
-            'params_hash', encode(v.params_hash, 'hex'), 'row_version', v.row_version, 'cast_at', v.cast_at,
-            'sealed_decision', v.sealed_decision) order by v.cast_at, v.approver), '[]'),
-          jsonb_agg(jsonb_build_object('approver', v.approver, 'cast_at', v.cast_at) order by v.cast_at, v.approver)
-            filter (where v.decision = 'approve'),
-          coalesce(array_agg(v.approver)
-            filter (where underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)), '{}'),
-          coalesce(bool_and(underseal._is_readable(v.cast_at) is true), true)
-        into votes, approvals, eligible, readable
-      from underseal.held_vote v where v.operation_id = op.operation_id;
-      -- The worker's driver would fail on such an instant, and every run claimed together with this one would be lost.
-      -- One that was requested later than now could not be ended.
-      if (op.requested_at <= moment + interval '1 hour' and readable and underseal._is_readable(op.requested_at) and underseal._is_readable(op.expires_at)
-          and underseal._is_readable(op.approved_at) and underseal._is_readable(op.run_deadline)) is not true then
-        raise exception using errcode = 'datetime_field_overflow', message = 'an instant is beyond the years 1 to 9999, or the request is from the future';
+  -- A row of its own subtransaction: one that was damaged by hand stops nobody else's run. The lock is taken inside, since
+  -- a row locked by a transaction and changed by its subtransaction costs a multixact.
+  begin
+    if waits then
+      perform from underseal.held_operation o where o.operation_id = id for no key update;
+    else
+      perform from underseal.held_operation o where o.operation_id = id for no key update skip locked;
+      if not found then
+        return;
       end if;
-      select t.armed, t.policy, t.policy_digest, underseal._current_version(t.type)
-        into armed, policy_in_force, policy_in_force_digest, current_version
-      from underseal.operation_type t
-      where t.type = op.type and t.version = op.type_version;
-      insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
-      values (op.operation_id, op.run_audit_id, op.request_audit_id, 'run', op.requester,
-        jsonb_build_object('run_id', op.run_id, 'worker', worker, 'approved_at', op.approved_at, 'approvals', approvals),
-        moment);
-      -- Column by column: a query that returns the row costs several times as much.
-      outcome := 'claimed';
-      operation_id := op.operation_id;
-      run_id := op.run_id;
-      claimed_at := moment;
-      type := op.type;
-      version := op.type_version;
-      run_mode := op.mode;
-      requester := op.requester;
-      auth_kind := op.auth_kind;
-      token_id := op.token_id;
-      params_hash := op.params_hash;
-      policy_digest := op.policy_digest;
-      state_key := op.state_key;
-      effect := op.effect;
-      redacted := op.redacted;
-      row_version := op.row_version;
-      votes_required := op.votes_required;
-      requested_at := op.requested_at;
-      expires_at := op.expires_at;
-      approved_at := op.approved_at;
-      run_deadline := op.run_deadline;
-      lease_until := op.run_lease_until;
-      sealed_payload := op.sealed_payload;
-      request_audit_id := op.request_audit_id;
-      run_audit_id := op.run_audit_id;
-      return next;
-    exception when others then
-      if underseal._is_no_fault_of_a_row(sqlstate) then
-        raise;
-      end if;
-      outcome := 'conflict';
-      reason := 'damaged';
-      message := format('Operation %s could not be claimed (SQLSTATE %s): its rows were edited by hand. Run underseal doctor; once mended, underseal.clear_report lets workers try it again.', id, sqlstate);
-      perform underseal._report(id::text, 'claim-failed', message);
-      return next;
-      reason := null;
-      message := null;
-    end;
-  end loop;
+    end if;
+    run_token := underseal._random_token();
+    moment := underseal.clock();
+    update underseal.held_operation o
+    set state = 'EXECUTING', changed_by = 'worker:' || worker, changed_at = moment,
+      run_id = gen_random_uuid(), run_audit_id = gen_random_uuid(), run_worker = worker,
+      run_token_hash = sha256(run_token), run_lease_until = moment + underseal._run_lease()
+    where o.operation_id = id
+      and o.state = 'APPROVED'
+      and o.mode = _claim.mode
+      and o.run_deadline > moment
+      and o.approved_at + (
+        select t.run_within from underseal.operation_type t where t.type = o.type and t.version = o.type_version) > moment
+      and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
+    returning o.* into op;
+    if not found then
+      return;
+    end if;
+    select coalesce(jsonb_agg(jsonb_build_object('approver', v.approver, 'decision', v.decision,
+          'params_hash', encode(v.params_hash, 'hex'), 'row_version', v.row_version, 'cast_at', v.cast_at,
+          'sealed_decision', v.sealed_decision) order by v.cast_at, v.approver), '[]'),
+        jsonb_agg(jsonb_build_object('approver', v.approver, 'cast_at', v.cast_at) order by v.cast_at, v.approver)
+          filter (where v.decision = 'approve'),
+        coalesce(array_agg(v.approver)
+          filter (where underseal._is_eligible(op.type, op.type_version, v.approver, op.operation_id)), '{}'),
+        coalesce(bool_and(underseal._is_readable(v.cast_at) is true), true)
+      into votes, approvals, eligible, readable
+    from underseal.held_vote v where v.operation_id = op.operation_id;
+    -- The worker's driver would fail on such an instant, and every run claimed together with this one would be lost.
+    -- One that was requested later than now could not be ended.
+    if (op.requested_at <= moment + interval '1 hour' and readable and underseal._is_readable(op.requested_at) and underseal._is_readable(op.expires_at)
+        and underseal._is_readable(op.approved_at) and underseal._is_readable(op.run_deadline)) is not true then
+      raise exception using errcode = 'datetime_field_overflow', message = 'an instant is beyond the years 1 to 9999, or the request is from the future';
+    end if;
+    select t.armed, t.policy, t.policy_digest, underseal._current_version(t.type)
+      into armed, policy_in_force, policy_in_force_digest, current_version
+    from underseal.operation_type t
+    where t.type = op.type and t.version = op.type_version;
+    insert into underseal.audit_entry (operation_id, id, parent_id, action, principal, detail, recorded_at)
+    values (op.operation_id, op.run_audit_id, op.request_audit_id, 'run', op.requester,
+      jsonb_build_object('run_id', op.run_id, 'worker', worker, 'approved_at', op.approved_at, 'approvals', approvals),
+      moment);
+    -- Column by column: a query that returns the row costs several times as much.
+    outcome := 'claimed';
+    operation_id := op.operation_id;
+    run_id := op.run_id;
+    claimed_at := moment;
+    type := op.type;
+    version := op.type_version;
+    run_mode := op.mode;
+    requester := op.requester;
+    auth_kind := op.auth_kind;
+    token_id := op.token_id;
+    params_hash := op.params_hash;
+    policy_digest := op.policy_digest;
+    state_key := op.state_key;
+    effect := op.effect;
+    redacted := op.redacted;
+    row_version := op.row_version;
+    votes_required := op.votes_required;
+    requested_at := op.requested_at;
+    expires_at := op.expires_at;
+    approved_at := op.approved_at;
+    run_deadline := op.run_deadline;
+    lease_until := op.run_lease_until;
+    sealed_payload := op.sealed_payload;
+    request_audit_id := op.request_audit_id;
+    run_audit_id := op.run_audit_id;
+    return next;
+  exception when others then
+    if underseal._is_no_fault_of_a_row(sqlstate) then
+      raise;
+    end if;
+    outcome := 'conflict';
+    reason := 'damaged';
+    message := format('Operation %s could not be claimed (SQLSTATE %s): its rows were edited by hand. Run underseal doctor; once mended, underseal.clear_report lets workers try it again.', id, sqlstate);
+    perform underseal._report(id::text, 'claim-failed', message);
+    return next;
+  end;
 end
 $$;
-comment on function underseal._claim(uuid[], text, text, text[], integer[], text[]) is
-  'Claims the runs of operations whose locks are held, judged now; those that may not be claimed are left out.';
+comment on function underseal._claim(uuid, boolean, text, text, text[], integer[], text[]) is
+  'Locks an operation (waits: behind who holds it; else it is passed by) and claims its run, judged now; no row if it may not be claimed.';
 
 create or replace function underseal._run_lease() returns interval
 language sql immutable
@@ -180,7 +185,8 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  ids uuid[];
+  id uuid;
+  claimed integer := 0;
   moment timestamptz := underseal.clock();
 begin
   perform underseal._require_read_committed();
@@ -190,27 +196,32 @@ begin
     return;
   end if;
   if only_id is not null then
-    ids := array(
-      select o.operation_id from underseal.held_operation o where o.operation_id = only_id for no key update);
-  else
-    ids := array(
-      select o.operation_id from underseal.held_operation o
-      where o.state = 'APPROVED' and o.run_deadline > moment and o.mode = 'ON_APPROVAL'
-        and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
-        and not exists (
-          select from underseal.operator_report r where r.subject = o.operation_id::text and r.kind = 'claim-failed')
-      order by o.run_deadline
-      limit max_runs
-      for no key update skip locked);
+    return query select c.* from underseal._claim(only_id, true, 'ON_APPROVAL', worker, types, versions, key_ids) c;
+    if not found then
+      select c.outcome, c.reason, c.message into outcome, reason, message
+      from underseal._claim_conflict(only_id, types, versions, key_ids) c;
+      return next;
+    end if;
+    return;
   end if;
-  return query
-  select c.* from underseal._claim(ids, 'ON_APPROVAL', worker, types, versions, key_ids) c
-  where c.outcome = 'claimed' or only_id is not null;
-  if not found and only_id is not null then
-    select c.outcome, c.reason, c.message into outcome, reason, message
-    from underseal._claim_conflict(only_id, types, versions, key_ids) c;
-    return next;
-  end if;
+  -- What is found is a candidate, judged under its lock; more than max_runs, since other workers hold some of them.
+  for id in
+    select o.operation_id from underseal.held_operation o
+    where o.state = 'APPROVED' and o.run_deadline > moment and o.mode = 'ON_APPROVAL'
+      and underseal._serves(o.operation_id, o.type, o.type_version, o.payload_key_id, types, versions, key_ids)
+      and not exists (
+        select from underseal.operator_report r where r.subject = o.operation_id::text and r.kind = 'claim-failed')
+    order by o.run_deadline
+    limit 2 * max_runs + 32
+  loop
+    exit when claimed >= max_runs;
+    return query
+    select c.* from underseal._claim(id, false, 'ON_APPROVAL', worker, types, versions, key_ids) c
+    where c.outcome = 'claimed';
+    if found then
+      claimed := claimed + 1;
+    end if;
+  end loop;
 end
 $$;
 comment on function underseal.claim_runs(text, text[], integer[], text[], integer, uuid) is
@@ -243,15 +254,14 @@ begin
   where o.operation_id = claim_resubmission.operation_id
     and o.requester = me
     and o.auth_kind = claim_resubmission.auth_kind
-    and (o.token_id is null or o.token_id = claim_resubmission.token_id)
-  for no key update;
+    and (o.token_id is null or o.token_id = claim_resubmission.token_id);
   if found_id is null then
     select n.outcome, n.reason, n.message into outcome, reason, message
     from underseal._not_found(claim_resubmission.operation_id) n;
     return next;
     return;
   end if;
-  return query select c.* from underseal._claim(array[found_id], 'BY_REQUESTER', worker, types, versions, key_ids) c;
+  return query select c.* from underseal._claim(found_id, true, 'BY_REQUESTER', worker, types, versions, key_ids) c;
   if not found then
     select c.outcome, c.reason, c.message into outcome, reason, message
     from underseal._claim_conflict(found_id, types, versions, key_ids) c;
