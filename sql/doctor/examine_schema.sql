@@ -34,18 +34,29 @@ $$;
 comment on function underseal._examine_grants() is
   'Functions and views that a role holds without an access that opens them, or lacks although its access opens them.';
 
-create or replace function underseal._examine_hook(hook text) returns text
-language plpgsql stable
+create or replace function underseal._examine_hooks()
+returns table (kind text, subject text, detail text)
+language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-begin
-  return underseal._hook_flaw(hook);
-exception when others then
-  -- A schema that our owner may not use, for instance: the hook cannot be called either.
-  return sqlerrm;
-end
+  with hooks as materialized (
+    select h.subject, h.hook, underseal._hook_flaw(h.hook) as flaw
+    from (
+      select format('approver hook of %s version %s', t.type, t.version), concat(t.approver_hook, '(text,text,integer,uuid)')
+      from underseal.operation_type t where t.approver_hook is not null
+      union all
+      select 'role hook', s.value from underseal.setting s where s.key = 'held.role_hook'
+    ) as h (subject, hook)
+  )
+  select 'hook-flaw', h.subject, h.flaw from hooks h where h.flaw is not null
+  union all
+  select 'hook-owner-login', h.subject, r.rolname::text
+  from hooks h
+  join pg_catalog.pg_proc p on h.flaw is null and p.oid = case when h.flaw is null then to_regprocedure(h.hook) end
+  join pg_catalog.pg_roles r on r.oid = p.proowner and r.rolcanlogin
 $$;
-comment on function underseal._examine_hook(text) is 'What is wrong with a hook, also where looking at it fails; null if nothing is.';
+comment on function underseal._examine_hooks() is
+  'Hooks that may not be called, with what is wrong with them, and hooks whose owner can log in and so change them.';
 
 create or replace function underseal.examine_schema()
 returns table (outcome text, reason text, message text, kind text, subject text, detail text)
@@ -68,12 +79,7 @@ as $$
     from underseal.principal_role m
     where not exists (select from pg_catalog.pg_roles r where r.rolname = m.role)
     union all
-    select 'hook-flaw', format('approver hook of %s version %s', t.type, t.version),
-      underseal._examine_hook(concat(t.approver_hook, '(text,text,integer,uuid)'))
-    from underseal.operation_type t where t.approver_hook is not null
-    union all
-    select 'hook-flaw', 'role hook', underseal._examine_hook(s.value)
-    from underseal.setting s where s.key = 'held.role_hook'
+    select h.kind, h.subject, h.detail from underseal._examine_hooks() h
     union all
     select 'login-unmapped', g.grantee, g.access
     from underseal.access_grant g

@@ -280,6 +280,23 @@ def test_a_hook_that_may_not_be_called_is_found(shop: Shop, flaw: str) -> None:
     assert only(looked(shop.database, ring=shop.ring)).what == "hook-flawed"
 
 
+@pytest.mark.parametrize("logs_in", [True, False])
+def test_a_hook_whose_owner_can_log_in_is_found(shop: Shop, logs_in: bool) -> None:
+    admin = shop.database.connect()
+    owner = shop.database.create_role("host", "login" if logs_in else "nologin")
+    admin.execute("create schema app")
+    admin.execute(f"grant usage on schema app to {OWNER}")
+    admin.execute(
+        "create function app.role_of(principal text) returns name language sql security definer as 'select null::name'"
+    )
+    admin.execute(f'alter function app.role_of owner to "{owner}"')
+    admin.execute("insert into underseal.setting values ('held.role_hook', 'app.role_of(text)')")
+    hooks = [one for one in looked(shop.database, ring=shop.ring).findings if one.check == "hooks"]
+    assert [(one.what, one.severity, owner in one.found) for one in hooks] == (
+        [("hook-owner-login", "warning", True)] if logs_in else []
+    )
+
+
 def test_an_approver_hook_that_may_not_be_called_is_found(shop: Shop) -> None:
     shop.database.connect().execute(
         "update underseal.operation_type set approver_hook = 'app.may_approve' where type = 'payout.send'"

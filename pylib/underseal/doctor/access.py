@@ -147,3 +147,9 @@ def check_hooks(look: Look) -> Iterator[Finding]:
             f"the {subject} is never called, so it denies: {flaw}",
             "make the function SECURITY DEFINER under an ordinary role of your own (docs/access.md)",
         )  # fmt: skip
+    for subject, owner in look.facts("hook-owner-login"):
+        yield Finding(
+            "warning", "hooks", "hook-owner-login", subject,
+            f"expected a hook that only an administrator can change, found that {owner} owns it and can log in",
+            f"give the function to a role without login; whoever is {owner} can change it while it is called",
+        )  # fmt: skip
