@@ -317,3 +317,11 @@ def test_the_settings_of_the_table_constraints_hold(k: Kernel, writer: str) -> N
         k.refused("23514", "update underseal.held_operation set result = '1'")
         k.refused("23514", "update underseal.held_operation set outcome_detail = repeat('x', 8193)")
         k.refused("23514", "update underseal.held_operation set outcome_reason = repeat('x', 1025)")
+
+
+@pytest.mark.clause("H3.6a")
+def test_an_event_is_of_a_known_type_also_where_no_trigger_looks(k: Kernel) -> None:
+    operation = k.hold()
+    with k.login(None):
+        k.connection.execute("alter table underseal.held_event disable trigger user")
+        k.refused("23514", EVENT, operation, 2, "celebrated", "HELD", "HELD")
