@@ -153,7 +153,8 @@ class Talk:
             "select s.query from pg_stat_statements s where s.dbid ="
             " (select d.oid from pg_database d where d.datname = current_database())"
         ).fetchall()
-        assert "underseal" in str(kept)  # of many statements the rarest are forgotten, ours of just now hardly all
+        # Of many statements the rarest are forgotten; hardly all of ours of just now.
+        assert "underseal" in str(kept)
         return str(kept)
 
     def close(self) -> None:
