@@ -139,10 +139,14 @@ begin
           null::uuid, null::text, null::text, null::bigint, null::bytea, null::timestamptz, null::timestamptz, null::jsonb, null::uuid;
         return;
       elsif found then
-        -- One that time has ended is no duplicate, though no sweep has said so yet.
-        perform from underseal.held_operation o where o.operation_id = op.operation_id for no key update;
-        moment := underseal.clock();
-        continue when underseal._end_overdue(op.operation_id, moment) or underseal._end_lost_run(op.operation_id, moment);
+        -- One that time has ended is no duplicate, though no sweep has said so yet. Only such a one is locked, and judged anew.
+        if (case op.state when 'HELD' then op.expires_at when 'APPROVED' then op.run_deadline else op.run_lease_until end)
+          <= underseal.clock() then
+          select o.* into op from underseal.held_operation o where o.operation_id = op.operation_id for no key update;
+          moment := underseal.clock();
+          continue when op.ended_at is not null;
+          continue when underseal._end_overdue(op.operation_id, moment) or underseal._end_lost_run(op.operation_id, moment);
+        end if;
         return query select 'duplicate', null::text,
           format('This is already open as operation %s, %s.', op.operation_id, op.state),
           op.operation_id, op.state, op.mode, op.row_version, op.params_hash, op.requested_at, op.expires_at,

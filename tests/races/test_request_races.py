@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.held.sql.kernel import Kernel, Row, outcome
+from tests.held.sql.kernel import HOLD_FOR, Kernel, Row, outcome
 from tests.races.arena import Arena
 
 
@@ -147,3 +147,14 @@ def test_two_reports_of_one_thing_are_counted_both(arena: Arena) -> None:
         return [row["outcome"] for row in rows if row["operation_id"] == operation]
 
     assert arena.race(report, report) == (["reported"], ["quiet"])
+
+
+@pytest.mark.clause("H1.7f", "T4a")
+def test_a_request_that_waited_for_the_sweep_of_its_duplicate_is_held(arena: Arena) -> None:
+    """It was found open and overdue before the lock; what counts is what it is under the lock."""
+    mark = uuid4().bytes * 2
+    first = arena.held(fingerprint=mark)
+    arena.clock.advance(seconds=HOLD_FOR)
+    swept, other = arena.race(arena.sweep, lambda k: k.request(type=arena.type, older_fingerprints=[mark]))
+    assert swept == {first: "expired"}
+    assert outcome(other) == ("held", None)
