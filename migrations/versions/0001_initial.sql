@@ -417,3 +417,314 @@ comment on column underseal.replay_ticket.principal is 'The requester, as whom t
 comment on column underseal.replay_ticket.ticket_hash is 'SHA-256 of the ticket; the ticket itself is in no table.';
 comment on column underseal.replay_ticket.issued_at is 'When it was issued.';
 comment on column underseal.replay_ticket.consumed_at is 'When it was used; a used ticket is of no use.';
+
+-- Executions and their logs.
+--
+-- An execution is known to callers by one text: its chain's id, or chain~member. The tables keep the two parts, so that
+-- the chain leads every key, an id that exists cannot be taken again under another chain, and nothing is stored twice.
+-- The members of a chain: '' is the first execution, '2', '3'… continue it; a child has a name, its successors name.2…
+-- Executions, events and the rest have no foreign keys: the triggers fold, check and delete them together.
+
+create type underseal.appended as (
+  outcome text, reason text, message text, item integer, execution_id text, status text, head bigint, fence bigint,
+  cancel_requested boolean);
+comment on type underseal.appended is
+  'What became of one write to a log: the outcome, its place in the batch from 1, and the execution as it is now.';
+
+create table underseal.execution (
+  chain_id text collate "C" not null,
+  member text collate "C" not null,
+  line text collate "C" not null,
+  incarnation uuid not null default gen_random_uuid(),
+  flow text collate "C" not null,
+  flow_version integer not null,
+  owner text collate "C",
+  status text collate "C" not null,
+  head bigint not null,
+  log_start bigint not null default 1,
+  fence bigint not null,
+  sealed boolean not null default false,
+  cancel_requested boolean not null default false,
+  recoveries integer not null default 0,
+  waits jsonb,
+  current_member text collate "C",
+  last_inbox_seq bigint not null default 0,
+  started_at timestamptz not null,
+  changed_at timestamptz not null,
+  constraint execution_pkey primary key (chain_id, member),
+  constraint execution_chain_named check (chain_id ~ '^[^~[:cntrl:]]{1,200}$'),
+  constraint execution_member_named
+    check (member ~ '^([A-Za-z_][A-Za-z0-9_:-]{0,99})?$' or member ~ '^([A-Za-z_][A-Za-z0-9_:-]{0,99}[.])?[1-9][0-9]{0,8}$'),
+  constraint execution_flow_named check (flow ~ '^[^[:cntrl:]]{1,200}$'),
+  constraint execution_version_positive check (flow_version > 0),
+  constraint execution_status_known
+    check (status in ('pending', 'running', 'suspended', 'completed', 'failed', 'cancelled', 'continued')),
+  constraint execution_waits_while_open
+    check (waits is null or (status in ('running', 'suspended') and jsonb_typeof(waits) = 'array')),
+  constraint execution_log_start_range check (log_start between 1 and head + 1),
+  constraint execution_fence_positive check (fence > 0)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+comment on table underseal.execution is
+  'One row an execution: who it is, what its log folds to, and its fence. Everything that writes about an execution locks this row first.';
+comment on column underseal.execution.chain_id is 'The chain: the id of its first execution. Never holds a tilde.';
+comment on column underseal.execution.member is
+  'Which execution of the chain: empty for the first, a number for one that continues it, a name for a child, name.number for one that continues a child.';
+comment on column underseal.execution.line is
+  'The member that began this line of continuations; the inbox belongs to the line.';
+comment on column underseal.execution.incarnation is
+  'Random: tells this execution from an earlier one of the same id that was deleted.';
+comment on column underseal.execution.flow is 'Name of the flow, for example onboard.';
+comment on column underseal.execution.flow_version is 'Version of the flow''s code that drives it, from 1.';
+comment on column underseal.execution.owner is 'Principal it belongs to; null where the log does not tell.';
+comment on column underseal.execution.status is
+  'Folded: pending (started, nothing recorded since), running, suspended (parked on its waits), completed, failed, cancelled, continued (a successor goes on).';
+comment on column underseal.execution.head is 'Folded: sequence number of the last event.';
+comment on column underseal.execution.log_start is
+  'Lowest sequence number above 0 that is kept; what lies between was compacted into a snapshot.';
+comment on column underseal.execution.fence is
+  'The write guard: only grows, and a driver''s writes carry the number it was given.';
+comment on column underseal.execution.sealed is 'Folded: whether an event of the log carries a seal marker.';
+comment on column underseal.execution.cancel_requested is 'Folded: somebody asked that it be cancelled; its driver cleans up and ends it.';
+comment on column underseal.execution.recoveries is 'Folded: how often it was taken over since it last recorded anything.';
+comment on column underseal.execution.waits is
+  'Folded: what it waits for, unanswered, in park order: [{"wait": id, "arms": [{"topic": name} or {"due": instant}]}]; null for nothing.';
+comment on column underseal.execution.current_member is
+  'In the first row of a line: the member that goes on with it now; null where that is the row itself.';
+comment on column underseal.execution.last_inbox_seq is
+  'In the first row of a line: the last number given to a message of its inbox.';
+comment on column underseal.execution.started_at is 'When it was started.';
+comment on column underseal.execution.changed_at is 'When its last event was recorded.';
+
+create table underseal.event (
+  chain_id text collate "C" not null,
+  member text collate "C" not null,
+  seq bigint not null,
+  txn xid8 not null default pg_current_xact_id(),
+  recorded_at timestamptz not null,
+  type text collate "C" not null,
+  data json not null,
+  metadata jsonb,
+  constraint event_pkey primary key (chain_id, member, seq),
+  constraint event_seq_range check (seq >= 0),
+  constraint event_begins_with_start check ((seq = 0) = (type = 'EXECUTION_STARTED')),
+  constraint event_type_named check (type ~ '^[A-Z][A-Z0-9_]{0,63}$')
+) with (autovacuum_vacuum_insert_scale_factor = 0.05);
+comment on table underseal.event is
+  'The logs: append-only, contiguous from 0 within an execution. What an insert changes elsewhere is done by the fold trigger, whoever inserts.';
+comment on column underseal.event.chain_id is 'The chain.';
+comment on column underseal.event.member is 'The execution within its chain.';
+comment on column underseal.event.seq is 'Sequence number: 0 is EXECUTION_STARTED, then without a gap.';
+comment on column underseal.event.txn is 'The transaction that wrote it: what a live subscription finds it by.';
+comment on column underseal.event.recorded_at is 'When it was recorded, by the database''s clock.';
+comment on column underseal.event.type is 'What happened. Types beginning with EXECUTION_, MESSAGE_, TIMER_, INBOX_, OUTCOME_, PAYLOAD_ and ERASURE_ are written by their own verbs.';
+comment on column underseal.event.data is 'What happened, in detail: a JSON object, kept as the text it came as; sealed members are envelopes.';
+comment on column underseal.event.metadata is 'Written by the kernel alone, never by a caller: the seal marker where a member is sealed; null mostly.';
+
+-- A subscription asks for the events of transactions that an earlier snapshot did not see.
+create index event_txn on underseal.event (txn);
+
+create table underseal.fence_floor (
+  chain_id text collate "C" not null,
+  member text collate "C" not null,
+  fence bigint not null,
+  constraint fence_floor_pkey primary key (chain_id, member)
+);
+comment on table underseal.fence_floor is
+  'The last fence of executions that were deleted: one that takes the id again begins above it.';
+comment on column underseal.fence_floor.chain_id is 'The chain.';
+comment on column underseal.fence_floor.member is 'The execution within its chain.';
+comment on column underseal.fence_floor.fence is 'The last fence it had.';
+
+create table underseal.execution_denial (
+  denial_id bigint generated always as identity,
+  denied_at timestamptz not null,
+  op text not null,
+  execution_id text not null,
+  principal text,
+  cause text not null,
+  constraint execution_denial_pkey primary key (denial_id)
+);
+comment on table underseal.execution_denial is
+  'Every denial of an operation on an execution, with the cause that the caller is not told. Kept for 30 days.';
+comment on column underseal.execution_denial.denial_id is 'Number of the denial.';
+comment on column underseal.execution_denial.denied_at is 'When.';
+comment on column underseal.execution_denial.op is 'What was asked: read, send, resume, cancel, fork, outcome, discard, delete, compact.';
+comment on column underseal.execution_denial.execution_id is 'Which execution was named.';
+comment on column underseal.execution_denial.principal is 'Who asked; null where nobody could be named.';
+comment on column underseal.execution_denial.cause is 'missing, foreign, unknown-owner, policy-hook or sealed.';
+
+create table underseal.content (
+  chain_id text collate "C" not null,
+  hash bytea not null,
+  body json not null,
+  stored_at timestamptz not null,
+  constraint content_pkey primary key (chain_id, hash),
+  constraint content_hash_is_the_bodys check (hash = sha256(convert_to(body::text, 'UTF8')))
+);
+comment on table underseal.content is
+  'Large values, stored once a chain under the hash of their bytes; events refer to them by {"$content": "<hex>"}.';
+comment on column underseal.content.chain_id is 'The chain whose executions refer to it.';
+comment on column underseal.content.hash is 'SHA-256 of the body''s text in UTF-8.';
+comment on column underseal.content.body is 'The value, kept as the text it came as.';
+comment on column underseal.content.stored_at is 'When it was last stored; what is young is not swept, since its event may be on its way.';
+
+-- The inbox of a line of executions: what was sent and not yet delivered, and what its logs fold to.
+
+create table underseal.inbox_message (
+  chain_id text collate "C" not null,
+  line text collate "C" not null,
+  inbox_seq bigint not null,
+  topic text collate "C" not null,
+  message_key bytea not null,
+  sender text collate "C" not null,
+  message_id text collate "C" not null,
+  payload json not null,
+  metadata jsonb,
+  sent_at timestamptz not null,
+  expires_at timestamptz,
+  constraint inbox_message_pkey primary key (chain_id, line, inbox_seq),
+  constraint inbox_message_key_once unique (chain_id, line, message_key),
+  constraint inbox_message_seq_positive check (inbox_seq > 0),
+  constraint inbox_message_key_length check (octet_length(message_key) = 32),
+  constraint inbox_message_topic_named check (topic ~ '^[^[:cntrl:]]{1,200}$'),
+  constraint inbox_message_id_length check (length(message_id) between 1 and 256)
+) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+comment on table underseal.inbox_message is
+  'Messages that wait for delivery. A delivered, discarded or expired message leaves in the transaction that records it.';
+comment on column underseal.inbox_message.chain_id is 'The chain.';
+comment on column underseal.inbox_message.line is 'The line of the chain it was sent to.';
+comment on column underseal.inbox_message.inbox_seq is 'Its number in the line''s inbox, in the order in which sends committed.';
+comment on column underseal.inbox_message.topic is
+  'Its topic; first in, first out within one. Topics that begin with $gate/, $child/ and $hold/ are the kernel''s.';
+comment on column underseal.inbox_message.message_key is 'What duplicates are found by: SHA-256 over sender and message id.';
+comment on column underseal.inbox_message.sender is 'The principal who sent it.';
+comment on column underseal.inbox_message.message_id is 'The id its sender gave it, or one that was drawn for it.';
+comment on column underseal.inbox_message.payload is 'What was sent, kept as the text it came as.';
+comment on column underseal.inbox_message.metadata is 'Written by the kernel alone: the seal marker; null mostly.';
+comment on column underseal.inbox_message.sent_at is 'When it was sent.';
+comment on column underseal.inbox_message.expires_at is 'When it expires; null for never.';
+
+create index inbox_message_topic on underseal.inbox_message (chain_id, line, topic, inbox_seq);
+create index inbox_message_expiry on underseal.inbox_message (expires_at) where expires_at is not null;
+
+create table underseal.inbox_cursor (
+  chain_id text collate "C" not null,
+  line text collate "C" not null,
+  topic text collate "C" not null,
+  inbox_seq bigint not null,
+  constraint inbox_cursor_pkey primary key (chain_id, line, topic)
+) with (fillfactor = 70);
+comment on table underseal.inbox_cursor is
+  'Folded: per topic, up to where messages were delivered, discarded or expired. Only grows.';
+comment on column underseal.inbox_cursor.chain_id is 'The chain.';
+comment on column underseal.inbox_cursor.line is 'The line of the chain.';
+comment on column underseal.inbox_cursor.topic is 'The topic.';
+comment on column underseal.inbox_cursor.inbox_seq is 'Number of the last message of the topic that was disposed of.';
+
+create table underseal.inbox_seen (
+  chain_id text collate "C" not null,
+  line text collate "C" not null,
+  message_key bytea not null,
+  inbox_seq bigint not null,
+  constraint inbox_seen_pkey primary key (chain_id, line, message_key)
+);
+comment on table underseal.inbox_seen is
+  'Folded: keys of messages disposed of lately; a message sent again under one of them is a duplicate. A key is forgotten when a number 1,024 above its own has been disposed of.';
+comment on column underseal.inbox_seen.chain_id is 'The chain.';
+comment on column underseal.inbox_seen.line is 'The line of the chain.';
+comment on column underseal.inbox_seen.message_key is 'The key.';
+comment on column underseal.inbox_seen.inbox_seq is 'The number under which it was disposed of.';
+
+create index inbox_seen_seq on underseal.inbox_seen (chain_id, line, inbox_seq);
+
+-- What is due: one table for everything that makes a worker look at something.
+
+create table underseal.wake (
+  chain_id text collate "C" not null,
+  member text collate "C" not null,
+  kind text collate "C" not null,
+  flow text collate "C" not null,
+  wake_at timestamptz not null,
+  claimed_by text collate "C",
+  claimed_until timestamptz,
+  attempts integer not null default 0,
+  head bigint,
+  holds integer not null default 0,
+  constraint wake_pkey primary key (chain_id, member, kind),
+  constraint wake_kind_known check (kind in ('drive', 'timer', 'inbox', 'refusal', 'schedule')),
+  constraint wake_claim_whole check ((claimed_by is null) = (claimed_until is null)),
+  constraint wake_counts check (attempts >= 0 and holds >= 0)
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500,
+  autovacuum_vacuum_cost_delay = 0);
+comment on table underseal.wake is
+  'What is due, or will be. A claim is a lease in the row, never a long transaction: one that expires is the evidence that its worker is gone.';
+comment on column underseal.wake.chain_id is 'The chain; for a schedule its name.';
+comment on column underseal.wake.member is 'The execution within its chain; empty for a schedule.';
+comment on column underseal.wake.kind is
+  'drive (there is something to run), timer (a wait''s instant comes), inbox (a message for a wait is there), refusal (a node could not go on, another may), schedule (start an execution).';
+comment on column underseal.wake.flow is 'The flow whose workers may claim it.';
+comment on column underseal.wake.wake_at is 'When it is due.';
+comment on column underseal.wake.claimed_by is 'The worker that has claimed it; null for nobody.';
+comment on column underseal.wake.claimed_until is 'Until when the claim holds. Not indexed, so that renewing stays cheap.';
+comment on column underseal.wake.attempts is 'How often it has been claimed.';
+comment on column underseal.wake.head is 'For a refusal: the head of the log at which it was refused.';
+comment on column underseal.wake.holds is 'For a refusal: how often it was put off.';
+
+create index wake_due on underseal.wake (flow, wake_at);
+
+create table underseal.schedule (
+  name text collate "C" not null,
+  flow text collate "C" not null,
+  flow_version integer not null,
+  input json not null,
+  owner text collate "C" not null,
+  cron text not null,
+  time_zone text not null,
+  missed text not null,
+  paused boolean not null default false,
+  last_id text,
+  created_at timestamptz not null,
+  changed_at timestamptz not null,
+  constraint schedule_pkey primary key (name),
+  constraint schedule_named check (name ~ '^[^~[:cntrl:]]{1,150}$'),
+  constraint schedule_version_positive check (flow_version > 0),
+  constraint schedule_missed_known check (missed in ('skip', 'latest', 'all')),
+  constraint schedule_cron_length check (length(cron) between 1 and 200)
+);
+comment on table underseal.schedule is
+  'Flows that start again and again. Its next instant is its wake''s; clients work out the distance between two instants of a cron expression, the database does the rest.';
+comment on column underseal.schedule.name is 'Name of the schedule; its executions are called name@instant.';
+comment on column underseal.schedule.flow is 'The flow to start.';
+comment on column underseal.schedule.flow_version is 'The version to start.';
+comment on column underseal.schedule.input is 'The input each execution gets.';
+comment on column underseal.schedule.owner is 'The owner of the executions.';
+comment on column underseal.schedule.cron is 'A cron expression of five fields, or six with seconds first.';
+comment on column underseal.schedule.time_zone is 'The IANA time zone in which the expression is read.';
+comment on column underseal.schedule.missed is
+  'What becomes of instants that no worker was there for: skip starts nothing for them, latest one execution for the last of them, all one for each.';
+comment on column underseal.schedule.paused is 'A paused schedule has no wake.';
+comment on column underseal.schedule.last_id is 'The execution it started last; null for none.';
+comment on column underseal.schedule.created_at is 'When it was first added.';
+comment on column underseal.schedule.changed_at is 'When it was last changed.';
+
+-- Snapshots: where replay may begin instead of at the beginning.
+
+create table underseal.snapshot (
+  chain_id text collate "C" not null,
+  member text collate "C" not null,
+  seq bigint not null,
+  state json not null,
+  fold jsonb not null,
+  metadata jsonb,
+  saved_at timestamptz not null,
+  constraint snapshot_pkey primary key (chain_id, member, seq)
+);
+comment on table underseal.snapshot is
+  'A flow''s state as of an event of its log, with what the log had folded to there, so that the log below it can go.';
+comment on column underseal.snapshot.chain_id is 'The chain.';
+comment on column underseal.snapshot.member is 'The execution within its chain.';
+comment on column underseal.snapshot.seq is 'The last event it covers.';
+comment on column underseal.snapshot.state is 'The flow''s state, or one envelope that stands for it.';
+comment on column underseal.snapshot.fold is 'What the log folds to at this event; no payload in it.';
+comment on column underseal.snapshot.metadata is 'Written by the kernel alone: the seal marker; null mostly.';
+comment on column underseal.snapshot.saved_at is 'When it was saved.';

@@ -1,0 +1,44 @@
+-- A park's waits: durations come in, instants of the database's clock are recorded.
+create or replace function underseal._stamp_waits(waits json, known jsonb) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  now timestamptz := underseal.clock();
+  stamped jsonb;
+  flawed boolean;
+begin
+  if json_typeof(waits) is distinct from 'array' then
+    return null;
+  end if;
+  select jsonb_agg(jsonb_build_object('wait', w.wait ->> 'wait', 'arms', a.arms) order by w.place),
+    count(*) <> count(distinct w.wait ->> 'wait')
+      or bool_or(coalesce(length(w.wait ->> 'wait'), 0) not between 1 and 200 or a.arms is null or a.flawed)
+    into stamped, flawed
+  from jsonb_array_elements(waits::jsonb) with ordinality w (wait, place)
+  cross join lateral (
+    select jsonb_agg(case
+        when a.arm ? 'topic' then jsonb_build_object('topic', a.arm ->> 'topic')
+        when a.arm ? 'gate' then jsonb_build_object('topic', '$gate/' || (a.arm ->> 'gate'))
+        -- a wait that was parked on before and is not answered yet keeps its instant
+        else jsonb_build_object('due', coalesce(
+          (select k.wait -> 'arms' -> (a.place::integer - 1) -> 'due' from jsonb_array_elements(known) k (wait)
+            where k.wait ->> 'wait' = w.wait ->> 'wait'),
+          to_jsonb(now + make_interval(secs => least((a.arm ->> 'for')::float8, 3.2e9))))) end order by a.place) as arms,
+      bool_or(jsonb_typeof(a.arm) <> 'object'
+        or (a.arm ? 'topic')::integer + (a.arm ? 'gate')::integer + (a.arm ? 'for')::integer <> 1
+        or coalesce(length(a.arm ->> 'topic'), 1) not between 1 and 200
+        or coalesce(length(a.arm ->> 'gate'), 1) not between 1 and 190
+        or (a.arm ? 'for' and (jsonb_typeof(a.arm -> 'for') <> 'number' or (a.arm ->> 'for')::numeric < 0))) as flawed
+    from jsonb_array_elements(case jsonb_typeof(w.wait -> 'arms') when 'array' then w.wait -> 'arms' end)
+      with ordinality a (arm, place)) a;
+  if flawed then
+    return null;
+  end if;
+  return coalesce(stamped, '[]');
+exception when invalid_parameter_value or datetime_field_overflow or numeric_value_out_of_range or invalid_text_representation or untranslatable_character then
+  return null;
+end
+$$;
+comment on function underseal._stamp_waits(json, jsonb) is
+  'Waits as they are recorded: gates as topics, durations as instants; one that was parked on before keeps its instant. Null for malformed ones.';

@@ -1,0 +1,198 @@
+-- The fold: what an event does to the tables, whoever inserts it. One statement's events are folded together, by
+-- statements over all of them; a loop over rows costs fifty times as much for a long log.
+create or replace function underseal._fold_events() returns trigger
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  total bigint;
+  folded bigint;
+  facts boolean;
+  deliveries boolean;
+  seeds boolean;
+  ours boolean;
+begin
+  select count(*), bool_or(underseal._is_fact(n.type)), bool_or(n.type = 'MESSAGE_CONSUMED'),
+    bool_or(n.type = 'EXECUTION_STARTED'), bool_and(n.txn = pg_current_xact_id())
+    into total, facts, deliveries, seeds, ours
+  from new_events n;
+  if total = 0 then
+    return null;
+  end if;
+
+  if not facts then
+    -- What most statements bring: what a driver recorded, which says no more than that it is running.
+    with e as (
+      update underseal.execution e
+      set head = g.last, status = 'running', recoveries = 0, changed_at = g.recorded_at, sealed = e.sealed or g.sealed
+      from (
+        select n.chain_id, n.member, min(n.seq) as first, max(n.seq) as last, count(*) as events,
+          max(n.recorded_at) as recorded_at, coalesce(bool_or(n.metadata ? 'seal'), false) as sealed
+        from new_events n
+        group by n.chain_id, n.member) g
+      where e.chain_id = g.chain_id and e.member = g.member and e.head = g.first - 1
+        and g.events = g.last - g.first + 1 and e.status in ('pending', 'running')
+      returning g.events)
+    select sum(e.events) into folded from e;
+  else
+    with n as materialized (
+      select n.chain_id, n.member, n.seq, n.type, n.data, n.metadata, n.recorded_at,
+        underseal._status_after(n.type, n.data) as status
+      from new_events n),
+    g as materialized (
+      select n.chain_id, n.member, min(n.seq) as first, max(n.seq) as last, count(*) as events,
+        (array_agg(n.status order by n.seq desc) filter (where n.status is not null))[1] as status,
+        (array_agg(n.recorded_at order by n.seq desc))[1] as recorded_at,
+        coalesce(bool_or(n.metadata ? 'seal'), false) as sealed,
+        coalesce(bool_or(n.type = 'EXECUTION_CANCEL_REQUESTED'), false) as cancel_requested,
+        (array_agg((n.data ->> 'flow_version')::integer order by n.seq desc)
+          filter (where n.type = 'EXECUTION_MIGRATED'))[1] as flow_version,
+        max(n.seq) filter (where n.status is not null
+          and n.type not in ('EXECUTION_RECOVERED', 'EXECUTION_CANCEL_REQUESTED')) as progress,
+        max(n.seq) filter (where n.type in ('EXECUTION_STARTED', 'EXECUTION_SUSPENDED', 'EXECUTION_CANCEL_REQUESTED')
+          or underseal._is_ended(n.status)) as wait_base
+      from n
+      group by n.chain_id, n.member),
+    w as (
+      -- the waits an execution is left with: those of its last park, or those it had, without the answered ones
+      select g.chain_id, g.member, count(*) filter (where n.type = 'EXECUTION_RECOVERED' and n.seq > coalesce(g.progress, -1)) as recoveries,
+        (array_agg(n.data -> 'waits') filter (where n.seq = g.wait_base and n.type = 'EXECUTION_SUSPENDED'))[1]::jsonb as parked,
+        array_agg(n.data ->> 'wait') filter (where n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED')
+          and n.data ->> 'wait' is not null and n.seq > coalesce(g.wait_base, -1)) as answered,
+        max((n.data ->> 'inbox_seq')::bigint) filter (where n.type = 'MESSAGE_CONSUMED') as last_inbox_seq
+      from g
+      join n on n.chain_id = g.chain_id and n.member = g.member
+      group by g.chain_id, g.member),
+    illegal as (
+      select from (
+        select n.chain_id, n.member, n.type,
+          lag(n.status) over (partition by n.chain_id, n.member order by n.seq) as before
+        from n where n.status is not null) s
+      left join underseal.execution e on e.chain_id = s.chain_id and e.member = s.member
+      where underseal._is_ended(coalesce(s.before, e.status))
+        or (coalesce(s.before, e.status) = 'suspended' and s.type not in ('MESSAGE_CONSUMED', 'TIMER_FIRED',
+          'EXECUTION_CANCEL_REQUESTED', 'EXECUTION_CANCELLED'))),
+    started as (
+      insert into underseal.execution (chain_id, member, line, flow, flow_version, owner, status, head, fence, sealed,
+        cancel_requested, recoveries, waits, last_inbox_seq, started_at, changed_at)
+      select g.chain_id, g.member, underseal._line_of(g.member), n.data ->> 'flow',
+        coalesce(g.flow_version, (n.data ->> 'flow_version')::integer), n.data ->> 'owner', g.status, g.last,
+        coalesce(f.fence, 0) + 1, g.sealed, g.cancel_requested, w.recoveries,
+        underseal._waits_without(w.parked, w.answered), greatest(w.last_inbox_seq, (n.data -> 'carried' ->> 'last_inbox_seq')::bigint, 0),
+        n.recorded_at, g.recorded_at
+      from g
+      join n on n.chain_id = g.chain_id and n.member = g.member and n.seq = 0
+      join w on w.chain_id = g.chain_id and w.member = g.member
+      left join underseal.fence_floor f on f.chain_id = g.chain_id and f.member = g.member
+      where g.first = 0 and g.events = g.last + 1
+      returning execution.head + 1 as events),
+    updated as (
+      update underseal.execution e
+      set head = g.last, status = coalesce(g.status, e.status), changed_at = g.recorded_at,
+        sealed = e.sealed or g.sealed,
+        cancel_requested = e.cancel_requested or g.cancel_requested,
+        recoveries = case when g.progress is null then e.recoveries else 0 end + w.recoveries,
+        flow_version = coalesce(g.flow_version, e.flow_version),
+        waits = underseal._waits_without(case when g.wait_base is null then e.waits else w.parked end, w.answered)
+      from g
+      join w on w.chain_id = g.chain_id and w.member = g.member
+      where e.chain_id = g.chain_id and e.member = g.member and g.first > 0 and e.head = g.first - 1
+        and g.events = g.last - g.first + 1
+      returning g.events)
+    select coalesce((select sum(s.events) from started s), 0) + coalesce((select sum(u.events) from updated u), 0)
+        - (select count(*) from illegal)
+      into folded;
+  end if;
+
+  if folded is distinct from total or not ours then
+    raise exception using errcode = 'US002',
+      message = 'underseal.event expected events that continue the log of an open execution, written under the transaction''s own number; found a gap, a place taken, an ended or unknown execution',
+      hint = 'Events are appended by the functions of schema underseal.';
+  end if;
+  if not facts then
+    return null;
+  end if;
+
+  if seeds then
+    perform underseal._plant_line(n.chain_id, n.member, n.data) from new_events n
+    where n.type = 'EXECUTION_STARTED' and (n.data -> 'carried' is not null or n.data -> 'continued_from' is not null);
+  end if;
+
+  if deliveries then
+    with d as materialized (
+      select n.chain_id, underseal._line_of(n.member) as line, n.data ->> 'topic' as topic,
+        (n.data ->> 'inbox_seq')::bigint as inbox_seq, decode(n.data ->> 'key', 'hex') as message_key
+      from new_events n
+      where n.type = 'MESSAGE_CONSUMED'),
+    cursors as (
+      insert into underseal.inbox_cursor as c (chain_id, line, topic, inbox_seq)
+      select d.chain_id, d.line, d.topic, max(d.inbox_seq) from d
+      group by d.chain_id, d.line, d.topic
+      order by d.chain_id, d.line, d.topic
+      on conflict on constraint inbox_cursor_pkey do update
+        set inbox_seq = greatest(c.inbox_seq, excluded.inbox_seq)),
+    seen as (
+      insert into underseal.inbox_seen as s (chain_id, line, message_key, inbox_seq)
+      select d.chain_id, d.line, d.message_key, max(d.inbox_seq) from d
+      group by d.chain_id, d.line, d.message_key
+      order by d.chain_id, d.line, d.message_key
+      on conflict on constraint inbox_seen_pkey do update
+        set inbox_seq = greatest(s.inbox_seq, excluded.inbox_seq))
+    delete from underseal.inbox_message m
+    using d
+    where m.chain_id = d.chain_id and m.line = d.line and m.inbox_seq = d.inbox_seq;
+
+    delete from underseal.inbox_seen s
+    using (select distinct n.chain_id, underseal._line_of(n.member) as line from new_events n where n.type = 'MESSAGE_CONSUMED') l
+    where s.chain_id = l.chain_id and s.line = l.line
+      and s.inbox_seq <= underseal._dedupe_floor(l.chain_id, l.line);
+  end if;
+
+  with t as materialized (
+    select e.chain_id, e.member, e.flow, e.status,
+      case e.status
+        when 'running' then e.changed_at
+        when 'pending' then e.changed_at + coalesce(b.after, interval '0')
+        when 'suspended' then underseal._first_due(e.waits) end as wake_at
+    from underseal.execution e
+    join (
+      select n.chain_id, n.member, max((n.data ->> 'after')::interval) as after
+      from new_events n
+      where underseal._status_after(n.type, n.data) is not null
+      group by n.chain_id, n.member) b on b.chain_id = e.chain_id and b.member = e.member),
+  gone as (
+    delete from underseal.wake w
+    using t
+    where w.chain_id = t.chain_id and w.member = t.member and case t.status
+      when 'running' then w.kind in ('timer', 'inbox')
+      when 'pending' then w.kind in ('timer', 'inbox')
+      when 'suspended' then w.kind in ('drive', 'inbox') or (w.kind = 'timer' and t.wake_at is null)
+      else w.kind <> 'schedule' end
+    returning w.chain_id, w.member, w.claimed_by, w.claimed_until)
+  insert into underseal.wake as w (chain_id, member, kind, flow, wake_at, claimed_by, claimed_until)
+  select t.chain_id, t.member, k.kind, t.flow, t.wake_at, g.claimed_by, g.claimed_until
+  from t
+  cross join lateral (select case t.status when 'suspended' then 'timer' else 'drive' end as kind) k
+  left join lateral (
+    -- who claimed the wake that led here goes on with the run under the same claim
+    select gone.claimed_by, gone.claimed_until from gone
+    where k.kind = 'drive' and gone.chain_id = t.chain_id and gone.member = t.member and gone.claimed_by is not null
+    order by gone.claimed_until desc
+    limit 1) g on true
+  where t.wake_at is not null
+  order by t.chain_id, t.member
+  on conflict on constraint wake_pkey do update
+    set wake_at = excluded.wake_at, claimed_by = null, claimed_until = null
+    where w.kind = 'timer';
+  return null;
+end
+$$;
+comment on function underseal._fold_events() is
+  'Folds a statement''s new events into the execution, its waits, its inbox and its wakes (E4). Refuses a gap, and what continues no open execution.';
+
+create or replace trigger event_fold
+after insert on underseal.event
+referencing new table as new_events
+for each statement execute function underseal._fold_events();
+comment on trigger event_fold on underseal.event is 'Folds the log, at the origin.';
