@@ -36,72 +36,77 @@ begin
       returning g.events)
     select sum(e.events) into folded from e;
   else
-    with n as materialized (
-      select n.chain_id, n.member, n.seq, n.type, n.data, n.metadata, n.recorded_at,
-        underseal._status_after(n.type, n.data) as status
-      from new_events n),
+    with n as (
+      select n.chain_id, n.member, n.seq, n.type, n.data, n.metadata, n.recorded_at, s.status,
+        lag(s.status) over (partition by n.chain_id, n.member order by (s.status is null), n.seq) as before
+      from new_events n
+      cross join lateral (select underseal._status_after(n.type, n.data) as status) s),
     g as materialized (
       select n.chain_id, n.member, min(n.seq) as first, max(n.seq) as last, count(*) as events,
         (array_agg(n.status order by n.seq desc) filter (where n.status is not null))[1] as status,
-        (array_agg(n.recorded_at order by n.seq desc))[1] as recorded_at,
+        max(n.recorded_at) as recorded_at,
         coalesce(bool_or(n.metadata ? 'seal'), false) as sealed,
-        coalesce(bool_or(n.type = 'EXECUTION_CANCEL_REQUESTED'), false) as cancel_requested,
+        bool_or(n.type = 'EXECUTION_CANCEL_REQUESTED') as cancel_requested,
+        (array_agg(n.data) filter (where n.seq = 0))[1] as start,
         (array_agg((n.data ->> 'flow_version')::integer order by n.seq desc)
           filter (where n.type = 'EXECUTION_MIGRATED'))[1] as flow_version,
         max(n.seq) filter (where n.status is not null
           and n.type not in ('EXECUTION_RECOVERED', 'EXECUTION_CANCEL_REQUESTED')) as progress,
+        (array_agg(n.seq order by n.seq) filter (where n.type = 'EXECUTION_RECOVERED')) as recovered,
         max(n.seq) filter (where n.type in ('EXECUTION_STARTED', 'EXECUTION_SUSPENDED', 'EXECUTION_CANCEL_REQUESTED')
-          or underseal._is_ended(n.status)) as wait_base
+          or underseal._is_ended(n.status)) as wait_base,
+        (array_agg(n.data -> 'waits' order by n.seq desc) filter (where n.type in ('EXECUTION_STARTED',
+          'EXECUTION_SUSPENDED', 'EXECUTION_CANCEL_REQUESTED') or underseal._is_ended(n.status)))[1]::jsonb as parked,
+        bool_or(n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED')) as answers,
+        max((n.data ->> 'inbox_seq')::bigint) filter (where n.type = 'MESSAGE_CONSUMED') as last_inbox_seq,
+        (array_agg(n.type order by n.seq) filter (where n.status is not null))[1] in
+          ('MESSAGE_CONSUMED', 'TIMER_FIRED', 'EXECUTION_CANCEL_REQUESTED', 'EXECUTION_CANCELLED') as moves_a_parked_one,
+        coalesce(bool_or(underseal._is_ended(n.before) or (n.before = 'suspended' and n.type not in
+          ('MESSAGE_CONSUMED', 'TIMER_FIRED', 'EXECUTION_CANCEL_REQUESTED', 'EXECUTION_CANCELLED')))
+          filter (where n.status is not null), false) as illegal
       from n
       group by n.chain_id, n.member),
-    w as (
-      -- the waits an execution is left with: those of its last park, or those it had, without the answered ones
-      select g.chain_id, g.member, count(*) filter (where n.type = 'EXECUTION_RECOVERED' and n.seq > coalesce(g.progress, -1)) as recoveries,
-        (array_agg(n.data -> 'waits') filter (where n.seq = g.wait_base and n.type = 'EXECUTION_SUSPENDED'))[1]::jsonb as parked,
-        array_agg(n.data ->> 'wait') filter (where n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED')
-          and n.data ->> 'wait' is not null and n.seq > coalesce(g.wait_base, -1)) as answered,
-        max((n.data ->> 'inbox_seq')::bigint) filter (where n.type = 'MESSAGE_CONSUMED') as last_inbox_seq
-      from g
-      join n on n.chain_id = g.chain_id and n.member = g.member
-      group by g.chain_id, g.member),
-    illegal as (
-      select from (
-        select n.chain_id, n.member, n.type,
-          lag(n.status) over (partition by n.chain_id, n.member order by n.seq) as before
-        from n where n.status is not null) s
-      left join underseal.execution e on e.chain_id = s.chain_id and e.member = s.member
-      where underseal._is_ended(coalesce(s.before, e.status))
-        or (coalesce(s.before, e.status) = 'suspended' and s.type not in ('MESSAGE_CONSUMED', 'TIMER_FIRED',
-          'EXECUTION_CANCEL_REQUESTED', 'EXECUTION_CANCELLED'))),
     started as (
       insert into underseal.execution (chain_id, member, line, flow, flow_version, owner, status, head, fence, sealed,
         cancel_requested, recoveries, waits, last_inbox_seq, started_at, changed_at)
-      select g.chain_id, g.member, underseal._line_of(g.member), n.data ->> 'flow',
-        coalesce(g.flow_version, (n.data ->> 'flow_version')::integer), n.data ->> 'owner', g.status, g.last,
-        coalesce(f.fence, 0) + 1, g.sealed, g.cancel_requested, w.recoveries,
-        underseal._waits_without(w.parked, w.answered), greatest(w.last_inbox_seq, (n.data -> 'carried' ->> 'last_inbox_seq')::bigint, 0),
-        n.recorded_at, g.recorded_at
+      select g.chain_id, g.member, underseal._line_of(g.member), g.start ->> 'flow',
+        coalesce(g.flow_version, (g.start ->> 'flow_version')::integer), g.start ->> 'owner', g.status, g.last,
+        coalesce(f.fence, 0) + 1, g.sealed, g.cancel_requested,
+        (select count(*) from unnest(g.recovered) r (seq) where r.seq > g.progress),
+        case when g.answers then underseal._waits_without(g.parked, (
+            select array_agg(n.data ->> 'wait') from new_events n
+            where n.chain_id = g.chain_id and n.member = g.member and n.seq > g.wait_base
+              and n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED') and n.data ->> 'wait' is not null))
+          else g.parked end,
+        greatest(g.last_inbox_seq, (g.start -> 'carried' ->> 'last_inbox_seq')::bigint, 0), g.recorded_at, g.recorded_at
       from g
-      join n on n.chain_id = g.chain_id and n.member = g.member and n.seq = 0
-      join w on w.chain_id = g.chain_id and w.member = g.member
       left join underseal.fence_floor f on f.chain_id = g.chain_id and f.member = g.member
-      where g.first = 0 and g.events = g.last + 1
+      where g.first = 0 and g.events = g.last + 1 and not g.illegal
       returning execution.head + 1 as events),
     updated as (
       update underseal.execution e
       set head = g.last, status = coalesce(g.status, e.status), changed_at = g.recorded_at,
         sealed = e.sealed or g.sealed,
         cancel_requested = e.cancel_requested or g.cancel_requested,
-        recoveries = case when g.progress is null then e.recoveries else 0 end + w.recoveries,
+        recoveries = case
+          when g.recovered is not null then case when g.progress is null then e.recoveries else 0 end
+            + (select count(*) from unnest(g.recovered) r (seq) where g.progress is null or r.seq > g.progress)
+          when g.progress is null then e.recoveries
+          else 0 end,
         flow_version = coalesce(g.flow_version, e.flow_version),
-        waits = underseal._waits_without(case when g.wait_base is null then e.waits else w.parked end, w.answered)
+        waits = case when g.answers
+          then underseal._waits_without(case when g.wait_base is null then e.waits else g.parked end, (
+            select array_agg(n.data ->> 'wait') from new_events n
+            where n.chain_id = g.chain_id and n.member = g.member and n.seq > coalesce(g.wait_base, -1)
+              and n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED') and n.data ->> 'wait' is not null))
+          when g.wait_base is null then e.waits
+          else g.parked end
       from g
-      join w on w.chain_id = g.chain_id and w.member = g.member
       where e.chain_id = g.chain_id and e.member = g.member and g.first > 0 and e.head = g.first - 1
-        and g.events = g.last - g.first + 1
+        and g.events = g.last - g.first + 1 and not g.illegal
+        and (g.status is null or (not underseal._is_ended(e.status) and (e.status <> 'suspended' or g.moves_a_parked_one)))
       returning g.events)
     select coalesce((select sum(s.events) from started s), 0) + coalesce((select sum(u.events) from updated u), 0)
-        - (select count(*) from illegal)
       into folded;
   end if;
 

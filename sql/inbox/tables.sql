@@ -16,7 +16,7 @@ create table underseal.inbox_message (
   constraint inbox_message_key_once unique (chain_id, line, message_key),
   constraint inbox_message_seq_positive check (inbox_seq > 0),
   constraint inbox_message_key_length check (octet_length(message_key) = 32),
-  constraint inbox_message_topic_named check (topic ~ '^[^[:cntrl:]]{1,200}$'),
+  constraint inbox_message_topic_named check (length(topic) between 1 and 200 and topic !~ '[[:cntrl:]]'),
   constraint inbox_message_id_length check (length(message_id) between 1 and 256)
 ) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 comment on table underseal.inbox_message is

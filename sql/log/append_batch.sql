@@ -139,40 +139,48 @@ begin
   end loop;
 
   return query
-  select t.outcome, t.reason, t.message, d.item, d.execution_id, e.status, e.head, e.fence, e.cancel_requested
+  select o.outcome, case when d.reason not in ('exists', 'not-found') then d.reason end,
+    case when d.reason is not null then underseal._append_message(d.reason) end,
+    d.item, d.execution_id, e.status, e.head, e.fence, e.cancel_requested
   from unnest(done) d
   left join underseal.execution e
     on e.chain_id = underseal._chain_of(d.execution_id) and e.member = underseal._member_of(d.execution_id)
       and d.reason is distinct from 'exists'
-  cross join lateral underseal._told(d.outcome, d.reason, e.status) t
+  cross join lateral (select underseal._append_outcome(d.outcome, d.reason, e.status) as outcome) o
   order by d.item;
 end
 $$;
 comment on function underseal._write_logs(json, text[]) is
   'Writes to logs: a JSON array of items, each start, append, park, complete, fail, cancelled or continue, one outcome each in the order of the items.';
 
-create or replace function underseal._told(verb text, flaw text, status text, out outcome text, out reason text, out message text)
+create or replace function underseal._append_outcome(verb text, flaw text, status text) returns text
 language sql immutable
 as $$
+  select case
+    when flaw is null then case verb
+      when 'start' then 'started'
+      when 'append' then 'appended'
+      when 'park' then case status when 'suspended' then 'parked' else 'answered' end
+      when 'complete' then 'completed'
+      when 'fail' then 'failed'
+      when 'continue' then 'continued'
+      else verb end
+    when flaw in ('exists', 'not-found') then flaw
+    when flaw = 'no-principal' then 'denied'
+    when flaw in ('same-execution', 'gone', 'stale-fence', 'moved', 'ended', 'suspended') then 'conflict'
+    else 'refused' end
+$$;
+comment on function underseal._append_outcome(text, text, text) is 'The outcome of one write to a log, from its verb, what was wrong with it, and the status after it.';
+
+create or replace function underseal._append_message(flaw text) returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
   select
-    case
-      when flaw is null then case verb
-        when 'start' then 'started'
-        when 'append' then 'appended'
-        when 'park' then case status when 'suspended' then 'parked' else 'answered' end
-        when 'complete' then 'completed'
-        when 'fail' then 'failed'
-        when 'continue' then 'continued'
-        else verb end
-      when flaw in ('exists', 'not-found') then flaw
-      when flaw = 'no-principal' then 'denied'
-      when flaw in ('same-execution', 'gone', 'stale-fence', 'moved', 'ended', 'suspended') then 'conflict'
-      else 'refused' end,
-    case when flaw not in ('exists', 'not-found') then flaw end,
     case flaw
       when 'exists' then 'Expected an id that no execution has, found one that has it. Choose another, or go on with that one.'
       when 'not-found' then 'Expected an execution of this id, found none.'
-      when 'no-principal' then (underseal._denied()).message
+      when 'no-principal' then (select d.message from underseal._denied() d)
       when 'same-execution' then 'Expected one item an execution in a batch, found another before this one. Send it in the next batch.'
       when 'gone' then 'Expected the execution that was observed, found another of the same id. Observe it again.'
       when 'stale-fence' then 'Expected the fence that was acquired last, found another: somebody else drives this execution now. Stop driving it.'
@@ -191,15 +199,19 @@ as $$
       when 'unknown-verb' then 'Expected one of the verbs start, append, park, complete, fail, cancelled, continue, found another.'
     end
 $$;
-comment on function underseal._told(text, text, text) is 'Outcome, reason and message of one write to a log.';
+comment on function underseal._append_message(text) is 'What was expected, what was found and what to do.';
 
 create or replace function underseal._start_flaw(
   execution_id text, flow text, flow_version integer, input json, after interval, worker text, lease interval) returns text
 language sql immutable
 as $$
   select case
-    when coalesce(execution_id, '') operator(pg_catalog.!~) '^[^~[:cntrl:]]{1,200}(~[A-Za-z_][A-Za-z0-9_:-]{0,99})?$' then 'malformed-id'
-    when coalesce(flow, '') operator(pg_catalog.!~) '^[^[:cntrl:]]{1,200}$' or coalesce(flow_version, 0) < 1 then 'malformed-flow'
+    -- a bounded repetition in a pattern would cost thirty times as much as this
+    when coalesce(execution_id, '') operator(pg_catalog.!~) '^[^~[:cntrl:]]+(~[A-Za-z_][A-Za-z0-9_:-]*)?$'
+      or pg_catalog.length(underseal._chain_of(execution_id)) > 200
+      or pg_catalog.length(underseal._member_of(execution_id)) > 100 then 'malformed-id'
+    when coalesce(flow, '') operator(pg_catalog.!~) '^[^[:cntrl:]]+$' or pg_catalog.length(flow) > 200
+      or coalesce(flow_version, 0) < 1 then 'malformed-flow'
     when after not between interval '0' and interval '3650 days'
       or (worker is null) <> (lease is null) or (worker is not null and after is not null)
       or lease not between interval '1 second' and interval '1 hour' then 'malformed-delay'

@@ -47,7 +47,7 @@ create or replace function underseal._event_flaw(type text, data json) returns t
 language sql immutable parallel safe
 as $$
   select case
-    when type is null or type operator(pg_catalog.!~) '^[A-Z][A-Z0-9_]{0,63}$' then 'malformed-type'
+    when coalesce(type, '') operator(pg_catalog.!~) '^[A-Z][A-Z0-9_]*$' or pg_catalog.length(type) > 64 then 'malformed-type'
     when underseal._is_fact(type) then 'reserved-type'
     when data is not null and pg_catalog.json_typeof(data) operator(pg_catalog.<>) 'object' then 'malformed-data'
     else underseal._value_flaw(data) end

@@ -47,7 +47,7 @@ create table underseal.schedule (
   created_at timestamptz not null,
   changed_at timestamptz not null,
   constraint schedule_pkey primary key (name),
-  constraint schedule_named check (name ~ '^[^~[:cntrl:]]{1,150}$'),
+  constraint schedule_named check (length(name) between 1 and 150 and name !~ '[~[:cntrl:]]'),
   constraint schedule_version_positive check (flow_version > 0),
   constraint schedule_missed_known check (missed in ('skip', 'latest', 'all')),
   constraint schedule_cron_length check (length(cron) between 1 and 200)
