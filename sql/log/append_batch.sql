@@ -3,6 +3,8 @@
 create or replace function underseal._write_logs(batch json, accesses text[]) returns setof underseal.appended
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+-- a plan made while the tables were small must not stay a scan of all executions
+set enable_seqscan = off
 as $$
 declare
   done underseal.appended[];
@@ -46,14 +48,10 @@ begin
         else coalesce(underseal._start_flaw(j.execution_id, j.flow, j.flow_version, j.input, j.after, j.worker, j.lease),
           j.told_flaw) end
       when j.verb is null or j.verb not in ('append', 'park', 'complete', 'fail', 'cancelled', 'continue') then 'unknown-verb'
-      when j.at is null then 'not-found'
-      when j.incarnation <> j.is_incarnation then 'gone'
-      when j.fence is distinct from j.is_fence then 'stale-fence'
-      when j.head <> j.at then 'moved'
-      when underseal._is_ended(j.status) then 'ended'
-      when j.status = 'suspended' then 'suspended'
-      when j.verb = 'park' and j.stamped is null then 'malformed-waits'
-      else coalesce(j.told_flaw, underseal._value_flaw(j.output), underseal._value_flaw(j.error), underseal._value_flaw(j.input))
+      else coalesce(
+        underseal._append_conflict(j.at, j.is_fence, j.is_incarnation, j.status, j.fence, j.head, j.incarnation),
+        case when j.verb = 'park' and j.stamped is null then 'malformed-waits' end,
+        j.told_flaw, underseal._value_flaw(j.output), underseal._value_flaw(j.error), underseal._value_flaw(j.input))
       end as flaw
     from (
       select i.*, o.name as owner, e.head as at, e.fence as is_fence, e.incarnation as is_incarnation, e.status,
@@ -64,7 +62,7 @@ begin
       left join owner o on i.verb = 'start' and o.principal is not distinct from i.principal
       left join underseal.execution e on e.chain_id = i.chain_id and e.member = i.member) j),
   beginning as (
-    select j.item, j.chain_id, j.member, case
+    select j.item, j.chain_id, j.member, j.flow, j.worker, j.lease, case
       when j.after is null then json_build_object('flow', j.flow, 'flow_version', j.flow_version, 'owner', j.owner,
         'input', coalesce(j.input, 'null'))
       else json_build_object('flow', j.flow, 'flow_version', j.flow_version, 'owner', j.owner,
@@ -72,7 +70,7 @@ begin
     from judged j
     where j.verb = 'start' and j.flaw is null
     union all
-    select j.item, j.chain_id, underseal._successor_of(j.member),
+    select j.item, j.chain_id, underseal._successor_of(j.member), null, null, null,
       json_build_object('flow', coalesce(j.flow, j.is_flow), 'flow_version', coalesce(j.flow_version, j.is_flow_version),
         'owner', j.is_owner, 'input', coalesce(j.input, 'null'), 'continued_from', j.execution_id,
         'carried', underseal._carried(j.chain_id, underseal._line_of(j.member)))
@@ -85,17 +83,16 @@ begin
     order by b.chain_id, b.member
     on conflict on constraint event_pkey do nothing
     returning event.chain_id, event.member),
-  begun as (
-    select b.item from beginning b join fresh f on f.chain_id = b.chain_id and f.member = b.member),
+  begun as materialized (
+    select b.* from beginning b join fresh f on f.chain_id = b.chain_id and f.member = b.member),
   claimed as (
     -- a driver that starts what it will drive holds the wake from the first instant
     insert into underseal.wake (chain_id, member, kind, flow, wake_at, claimed_by, claimed_until, attempts)
-    select j.chain_id, j.member, 'drive', j.flow, m.now, j.worker, m.now + j.lease, 1
-    from judged j
-    join begun b on b.item = j.item
+    select b.chain_id, b.member, 'drive', b.flow, m.now, b.worker, m.now + b.lease, 1
+    from begun b
     cross join (select underseal.clock() as now) m
-    where j.verb = 'start' and j.worker is not null
-    order by j.chain_id, j.member),
+    where b.worker is not null
+    order by b.chain_id, b.member),
   written as (
     insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
     select r.chain_id, r.member,
@@ -152,6 +149,21 @@ end
 $$;
 comment on function underseal._write_logs(json, text[]) is
   'Writes to logs: a JSON array of items, each start, append, park, complete, fail, cancelled or continue, one outcome each in the order of the items.';
+
+create or replace function underseal._append_conflict(
+  at bigint, is_fence bigint, is_incarnation uuid, status text, fence bigint, head bigint, incarnation uuid) returns text
+language sql immutable
+as $$
+  select case
+    when at is null then 'not-found'
+    when incarnation operator(pg_catalog.<>) is_incarnation then 'gone'
+    when fence is distinct from is_fence then 'stale-fence'
+    when head operator(pg_catalog.<>) at then 'moved'
+    when underseal._is_ended(status) then 'ended'
+    when status operator(pg_catalog.=) 'suspended' then 'suspended' end
+$$;
+comment on function underseal._append_conflict(bigint, bigint, uuid, text, bigint, bigint, uuid) is
+  'What keeps a driver from writing to an execution, by its head, fence, incarnation and status under its lock, and by what the driver was given and, where not null, observed; null for nothing (E2).';
 
 create or replace function underseal._append_outcome(verb text, flaw text, status text) returns text
 language sql immutable
