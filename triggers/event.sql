@@ -164,7 +164,7 @@ begin
         when 'suspended' then underseal._first_due(e.waits) end as wake_at
     from underseal.execution e
     join (
-      select n.chain_id, n.member, max((n.data ->> 'after')::interval) as after
+      select n.chain_id, n.member, max((n.data ->> 'after')::interval) filter (where n.type = 'EXECUTION_STARTED') as after
       from new_events n
       where underseal._status_after(n.type, n.data) is not null
       group by n.chain_id, n.member) b on b.chain_id = e.chain_id and b.member = e.member),

@@ -45,7 +45,7 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$ select underseal._append(execution_id, fence, events, null, null) $$;
 comment on function underseal.append(text, bigint, json) is
-  'Appends events, an array of {"type", "data"}, under the execution''s fence, for a driver. Outcomes: appended; not-found; conflict (stale-fence, ended, suspended); refused (malformed-type, malformed-data, reserved-type, too-large, envelope). Errors: US001 (E1, E2).';
+  'Appends events, an array of {"type", "data"}, under the execution''s fence, for a driver. Outcomes: appended; not-found; conflict (stale-fence, ended, suspended); refused (malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E1, E2).';
 
 create or replace function underseal.append_if_unchanged(
   execution_id text, head bigint, fence bigint, incarnation uuid, events json) returns underseal.appended
@@ -53,4 +53,4 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$ select underseal._append(execution_id, fence, events, head, incarnation) $$;
 comment on function underseal.append_if_unchanged(text, bigint, bigint, uuid, json) is
-  'Appends events only if head, fence and incarnation are as they were observed. Outcomes: appended; not-found; conflict (gone, stale-fence, moved, ended, suspended); refused (malformed-type, malformed-data, reserved-type, too-large, envelope). Errors: US001 (E2).';
+  'Appends events only if head, fence and incarnation are as they were observed. Outcomes: appended; not-found; conflict (gone, stale-fence, moved, ended, suspended); refused (malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E2).';

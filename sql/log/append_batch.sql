@@ -50,7 +50,10 @@ begin
       when j.verb is null or j.verb not in ('append', 'park', 'complete', 'fail', 'cancelled', 'continue') then 'unknown-verb'
       else coalesce(
         underseal._append_conflict(j.at, j.is_fence, j.is_incarnation, j.status, j.fence, j.head, j.incarnation),
-        case when j.verb = 'park' and j.stamped is null then 'malformed-waits' end,
+        case
+          when j.verb = 'park' and j.stamped is null then 'malformed-waits'
+          when j.verb = 'continue' then underseal._start_flaw(j.chain_id, coalesce(j.flow, j.is_flow),
+            coalesce(j.flow_version, j.is_flow_version), j.input, null, j.worker, j.lease) end,
         j.told_flaw, underseal._value_flaw(j.output), underseal._value_flaw(j.error), underseal._value_flaw(j.input))
       end as flaw
     from (
@@ -70,7 +73,8 @@ begin
     from judged j
     where j.verb = 'start' and j.flaw is null
     union all
-    select j.item, j.chain_id, underseal._successor_of(j.member), null, null, null,
+    select j.item, j.chain_id, underseal._successor_of(j.member),
+      coalesce(j.flow, j.is_flow), j.worker, j.lease,
       json_build_object('flow', coalesce(j.flow, j.is_flow), 'flow_version', coalesce(j.flow_version, j.is_flow_version),
         'owner', j.is_owner, 'input', coalesce(j.input, 'null'), 'continued_from', j.execution_id,
         'carried', underseal._carried(j.chain_id, underseal._line_of(j.member)))
@@ -208,6 +212,7 @@ as $$
       when 'reserved-type' then 'Expected an event type of the application''s own, found one that only its verb may write.'
       when 'too-large' then 'Expected at most 1 MiB of JSON, found more. Store it with underseal.put_content and refer to it.'
       when 'envelope' then 'Expected a value without an envelope and without the mark of a shredded value, found one. Send foreign ciphertext as a string.'
+      when 'unreadable' then 'Expected JSON without U+0000, half surrogate pairs and thousands of levels, found such. Encode it as a string of your own.'
       when 'unknown-verb' then 'Expected one of the verbs start, append, park, complete, fail, cancelled, continue, found another.'
     end
 $$;
@@ -249,4 +254,4 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$ select * from underseal._write_logs(batch, '{worker}') $$;
 comment on function underseal.append_batch(json) is
-  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-type, malformed-data, reserved-type, too-large, envelope, unknown-verb); denied (no-principal) (E2).';
+  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb); denied (no-principal) (E2).';

@@ -38,10 +38,10 @@ language sql immutable parallel safe
 as $$
   select case
     when pg_catalog.octet_length(value::text) > underseal._event_limit() then 'too-large'
-    when value::text operator(pg_catalog.~) '__loomEnc|[$]shredded|\\u' and underseal._holds_envelope(value) then 'envelope' end
+    when value::text operator(pg_catalog.~) '__loomEnc|[$]shredded|\\u' then underseal._reserved_in(value) end
 $$;
 comment on function underseal._value_flaw(json) is
-  'What keeps a caller''s value out of the log: too-large, or envelope (an envelope or the mark of a shredded value, which only the kernel may write). Null for nothing.';
+  'What keeps a caller''s value out of the log: too-large, envelope (an envelope or the mark of a shredded value, which only the kernel may write) or unreadable. Null for nothing.';
 
 create or replace function underseal._event_flaw(type text, data json) returns text
 language sql immutable parallel safe

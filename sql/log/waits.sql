@@ -1,3 +1,8 @@
+create or replace function underseal._utc_text(instant timestamptz) returns text
+language sql immutable parallel safe
+as $$ select pg_catalog.to_char(instant at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
+comment on function underseal._utc_text(timestamptz) is 'An instant as logs hold it: in UTC, to the microsecond, whatever the session''s zone.';
+
 -- A park's waits: durations come in, instants of the database's clock are recorded.
 create or replace function underseal._stamp_waits(waits json, known jsonb) returns jsonb
 language plpgsql volatile
@@ -24,7 +29,8 @@ begin
         else jsonb_build_object('due', coalesce(
           (select k.wait -> 'arms' -> (a.place::integer - 1) -> 'due' from jsonb_array_elements(known) k (wait)
             where k.wait ->> 'wait' = w.wait ->> 'wait'),
-          to_jsonb(now + make_interval(secs => least((a.arm ->> 'for')::float8, 3.2e9))))) end order by a.place) as arms,
+          to_jsonb(underseal._utc_text(now + make_interval(secs => least((a.arm ->> 'for')::float8, 3.2e9)))))) end
+          order by a.place) as arms,
       bool_or(jsonb_typeof(a.arm) <> 'object'
         or (a.arm ? 'topic')::integer + (a.arm ? 'gate')::integer + (a.arm ? 'for')::integer <> 1
         or coalesce(length(a.arm ->> 'topic'), 1) not between 1 and 200
@@ -36,7 +42,8 @@ begin
     return null;
   end if;
   return coalesce(stamped, '[]');
-exception when invalid_parameter_value or datetime_field_overflow or numeric_value_out_of_range or invalid_text_representation or untranslatable_character then
+exception
+  when datetime_field_overflow or numeric_value_out_of_range or invalid_text_representation or untranslatable_character then
   return null;
 end
 $$;
