@@ -1,5 +1,5 @@
 create or replace function underseal._utc_text(instant timestamptz) returns text
-language sql immutable parallel safe
+language sql stable parallel safe
 as $$ select pg_catalog.to_char(instant at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
 comment on function underseal._utc_text(timestamptz) is 'An instant as logs hold it: in UTC, to the microsecond, whatever the session''s zone.';
 
