@@ -3,6 +3,11 @@
 from underseal.errors import (
     AccessDenied,
     CanonicalError,
+    ExecutionAlreadyExistsError,
+    ExecutionDeniedError,
+    ExecutionRefusedError,
+    InboxFullError,
+    InboxMessageRefusedError,
     KernelError,
     OutcomeUnknown,
     ParametersRefused,
@@ -38,24 +43,55 @@ from underseal.held.model import (
 from underseal.held.provider import Provider
 from underseal.held.spent import FileSpentRegister, PostgresSpentRegister, SpentRegister
 from underseal.held.worker import Worker
+from underseal.inbox.model import Consumed, Delivered, Discarded, InboxMessage, NextMessage, Sent
+from underseal.log import batch
+from underseal.log.async_client import AsyncExecutionDriver, AsyncExecutions
+from underseal.log.client import ExecutionDriver, Executions
+from underseal.log.follow import AsyncFollowing, Following
+from underseal.log.model import Appended, CancelOutcome, ExecutionInfo, LogEvent, Observed, Recorded
+from underseal.log.verify import Difference, Verification
 from underseal.seal import EnvKeyRing, FileKeyRing, Key, KeyRing, MemoryKeyRing, restricted
+from underseal.snapshot.model import ContentSwept, Snapshot, Stored
 
 __all__ = [
     "AccessDenied",
+    "Appended",
+    "AsyncExecutionDriver",
+    "AsyncExecutions",
+    "AsyncFollowing",
     "AsyncUnderseal",
+    "CancelOutcome",
     "CanonicalError",
+    "Consumed",
+    "ContentSwept",
+    "Delivered",
+    "Difference",
+    "Discarded",
     "Echo",
     "Effect",
     "EnvKeyRing",
     "Event",
+    "ExecutionAlreadyExistsError",
+    "ExecutionDeniedError",
+    "ExecutionDriver",
+    "ExecutionInfo",
+    "ExecutionRefusedError",
+    "Executions",
     "FileKeyRing",
     "FileSpentRegister",
+    "Following",
     "Held",
+    "InboxFullError",
+    "InboxMessage",
+    "InboxMessageRefusedError",
     "KernelError",
     "Key",
     "KeyRing",
     "KeyUse",
+    "LogEvent",
     "MemoryKeyRing",
+    "NextMessage",
+    "Observed",
     "Operation",
     "OperationType",
     "OutboxEvent",
@@ -68,19 +104,25 @@ __all__ = [
     "Principal",
     "Provider",
     "ProviderRefused",
+    "Recorded",
     "Registration",
     "ReplayRefused",
     "RequestRefused",
     "RewrapProgress",
     "RunReport",
     "SealError",
+    "Sent",
+    "Snapshot",
     "SpentRegister",
+    "Stored",
     "Swept",
     "Underseal",
     "UndersealError",
     "UnknownConsumer",
+    "Verification",
     "Vote",
     "VoteOutcome",
     "Worker",
+    "batch",
     "restricted",
 ]

@@ -272,3 +272,101 @@ class UnknownConsumer(UndersealError):
     """No consumer of the outbox is registered under this name; register it first."""
 
     code = "unknown-consumer"
+
+
+class ExecutionAlreadyExistsError(UndersealError):
+    """The id that was chosen for an execution is taken, whoever may read what has it (clauses E3, M13).
+
+    Attributes:
+        execution_id: the id.
+    """
+
+    code = "execution-exists"
+
+    def __init__(self, execution_id: str, message: str) -> None:
+        """Name the id.
+
+        Parameters:
+            execution_id: the id.
+            message: the database's own sentence.
+        """
+        super().__init__(message)
+        self.execution_id = execution_id
+
+
+class ExecutionDeniedError(UndersealError):
+    """A principal may not do this to this execution, or there is none: both read the same (clauses E12, M8).
+
+    Attributes:
+        op: what was asked: `read`, `send`, `resume`, `cancel`, `fork`, `outcome`, `discard`, `compact` or `delete`.
+        execution_id: the id as it was given.
+        reason: the one word that every denial has.
+    """
+
+    code = "execution-denied"
+
+    def __init__(self, op: str, execution_id: str, reason: str, message: str) -> None:
+        """Name the operation and the execution, and no cause.
+
+        Parameters:
+            op: what was asked.
+            execution_id: the id as it was given.
+            reason: the database's one word.
+            message: the database's one sentence.
+        """
+        super().__init__(message)
+        self.op = op
+        self.execution_id = execution_id
+        self.reason = reason
+
+
+class ExecutionRefusedError(UndersealError):
+    """A start, a fork, an outcome or a compaction was refused as it was asked; nothing of it has happened.
+
+    Attributes:
+        reason: one hyphenated word, `malformed-flow`, `too-large` or `compacted` for instance.
+    """
+
+    code = "execution-refused"
+
+    def __init__(self, reason: str, message: str) -> None:
+        """Name the cause.
+
+        Parameters:
+            reason: one hyphenated word.
+            message: the database's own sentence, without a payload.
+        """
+        super().__init__(message)
+        self.reason = reason
+
+
+class InboxMessageRefusedError(UndersealError):
+    """A message was refused before anything was written (clause G13).
+
+    Attributes:
+        execution_id: to whom it was sent.
+        topic: the topic; `$gate/<name>` for an answer to a gate.
+        reason: `envelope`, `too-large`, `malformed-topic`, `malformed-id`, `malformed-expiry`…
+    """
+
+    code = "message-refused"
+
+    def __init__(self, execution_id: str, topic: str, reason: str, message: str) -> None:
+        """Name the place and the cause, and nothing of the message.
+
+        Parameters:
+            execution_id: to whom it was sent.
+            topic: the topic.
+            reason: one hyphenated word.
+            message: the database's own sentence.
+        """
+        super().__init__(message)
+        self.execution_id = execution_id
+        self.topic = topic
+        self.reason = reason
+
+
+class InboxFullError(InboxMessageRefusedError):
+    """The topic holds as many messages as it may; other topics still take some (clause I4). Send it again later."""
+
+    code = "inbox-full"

@@ -52,6 +52,7 @@ from underseal.held.rewrap import Rewrap
 from underseal.held.sequence import Rebuild
 from underseal.held.spent import SpentRegister
 from underseal.held.worker import Worker
+from underseal.log.async_client import AsyncExecutionDriver, AsyncExecutions
 from underseal.seal import KeyRing
 
 T = TypeVar("T")
@@ -104,6 +105,8 @@ class AsyncUnderseal:
         )
         self._run_on_approval = run_on_approval
         self._joined: ContextVar[Connection | None] = ContextVar("underseal_joined", default=None)
+        self.executions = AsyncExecutions._over(self._source, self._joined)
+        self.driver = AsyncExecutionDriver._over(self._source, self._joined)
 
     async def __aenter__(self) -> Self:
         """The client itself."""

@@ -48,6 +48,7 @@ from underseal.held.rewrap import Rewrap
 from underseal.held.sequence import Rebuild
 from underseal.held.spent import SpentRegister
 from underseal.held.worker import Worker
+from underseal.log.client import ExecutionDriver, Executions
 from underseal.seal import KeyRing
 
 T = TypeVar("T")
@@ -64,6 +65,10 @@ class Underseal:
     does then commits or rolls back together with the caller's rows. Such a transaction must be at
     READ COMMITTED (US008 otherwise), and the caller retries it after a serialization failure or a
     deadlock; without `connection` that is done here.
+
+    Attributes:
+        executions: what callers do with executions, on the same connections; `using` joins it too.
+        driver: what those do who drive executions, likewise.
     """
 
     def __init__(
@@ -109,6 +114,8 @@ class Underseal:
         )
         self._run_on_approval = run_on_approval
         self._joined: ContextVar[Connection | None] = ContextVar("underseal_joined", default=None)
+        self.executions = Executions._over(self._source, self._joined)
+        self.driver = ExecutionDriver._over(self._source, self._joined)
 
     def __enter__(self) -> Self:
         """The client itself."""

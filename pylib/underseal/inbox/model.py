@@ -1,0 +1,120 @@
+"""What the inbox answers with: small immutable values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, Self
+
+from underseal.held.model import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(Outcome):
+    """What became of a message, or of an answer to a gate.
+
+    Attributes:
+        outcome: `sent`; `duplicate` (this sender sent this id before); `conflict` (`ended`; for a gate also
+            `already-answered`).
+        inbox_seq: its number in the inbox, of a duplicate that of the first.
+    """
+
+    inbox_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NextMessage(Outcome):
+    """What could be delivered next. Nothing was changed.
+
+    Attributes:
+        outcome: `message`; `timer` (a due arm, which comes first); `none`; `held` (its head does not open with this
+            capability); `conflict` (`stale-fence`).
+        wait, arm: which wait it answers, and which of its arms, from 0.
+        topic, inbox_seq, message_key, message_id, sender: which message; to be handed to `consume_message`.
+        payload: the message; in no repr.
+        metadata: what the kernel notes beside it; None mostly.
+    """
+
+    wait: str | None = None
+    arm: int | None = None
+    topic: str | None = None
+    inbox_seq: int | None = None
+    message_key: bytes | None = None
+    message_id: str | None = None
+    sender: str | None = None
+    payload: Any = field(default=None, repr=False)
+    metadata: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row of `next_message`."""
+        known = {one.name: row[one.name] for one in fields(cls)}
+        key = known["message_key"]
+        return cls(**{**known, "message_key": None if key is None else bytes(key)})
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed(Outcome):
+    """What became of consuming a message.
+
+    Attributes:
+        outcome: `consumed`; `conflict` (`stale-fence`, `stale`: something else is at the topic's head, or the wait
+            is answered).
+        seq: number of the event in the log.
+    """
+
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered(Outcome):
+    """What one call could deliver.
+
+    Attributes:
+        outcome: `delivered`, `none`, `conflict` (`stale-fence`).
+        answered: how many waits were answered.
+        held: whether a message was passed over that takes the three steps, since it may be sealed.
+    """
+
+    answered: int | None = None
+    held: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded(Outcome):
+    """What became of discarding messages.
+
+    Attributes:
+        outcome: `discarded`; `conflict` (`moved`: another message is at the topic's head).
+        discarded: how many.
+    """
+
+    discarded: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxMessage:
+    """A message that waits, without what it says.
+
+    Attributes:
+        topic: its topic.
+        inbox_seq: its number in the inbox; the lowest of a topic is delivered first.
+        sender, message_id: who sent it, under which id.
+        bytes: how long its payload is.
+        sent_at: database instant.
+        expires_at: database instant; None for never.
+    """
+
+    topic: str
+    inbox_seq: int
+    sender: str
+    message_id: str
+    bytes: int
+    sent_at: datetime
+    expires_at: datetime | None
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row of `list_inbox`."""
+        return cls(**{one.name: row[one.name] for one in fields(cls)})

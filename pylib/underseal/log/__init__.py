@@ -1,0 +1,1 @@
+"""Executions and their logs: starting, looking, writing as a driver, following, verifying."""

@@ -1,0 +1,225 @@
+"""What can be done with executions, as steps: the facades only differ in how they carry these out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from underseal.errors import (
+    AccessDenied,
+    ExecutionAlreadyExistsError,
+    ExecutionDeniedError,
+    ExecutionRefusedError,
+)
+from underseal.foundation.calls import json_text
+from underseal.foundation.steps import Row, Steps
+from underseal.held.model import Outcome
+from underseal.log import kernel
+from underseal.log.model import (
+    Appended,
+    CancelOutcome,
+    ExecutionInfo,
+    FoldView,
+    LogEvent,
+    Observed,
+    Recorded,
+)
+
+
+def allowed(row: Row, op: str, execution_id: str) -> Row:
+    """The row, if it is no denial.
+
+    Parameters:
+        row: an answer.
+        op: what was asked.
+        execution_id: of which execution.
+
+    Errors:
+        AccessDenied: the login may not act for the principal.
+        ExecutionDeniedError: the principal may not, or there is no such execution.
+    """
+    if row["outcome"] == "denied":
+        if row["reason"] == "no-principal":
+            raise AccessDenied(row["reason"], row["message"])
+        raise ExecutionDeniedError(op, execution_id, row["reason"], row["message"])
+    return row
+
+
+def accepted(row: Row) -> Row:
+    """The row, if it is no refusal.
+
+    Errors:
+        ExecutionRefusedError: it is.
+    """
+    if row["outcome"] == "refused":
+        raise ExecutionRefusedError(row["reason"], row["message"])
+    return row
+
+
+def outcome_of(row: Row) -> Outcome:
+    """The three columns that every answer has."""
+    return Outcome(row["outcome"], row["reason"], row["message"])
+
+
+def start(
+    flow: str, principal: str, value: Any, execution_id: str | None, flow_version: int, after: timedelta | None
+) -> Steps[str]:  # fmt: skip
+    """Start one."""
+    row = yield from kernel.start_execution(flow, principal, value, execution_id, flow_version, after)
+    if row["outcome"] == "exists":
+        raise ExecutionAlreadyExistsError(execution_id or "", row["message"])
+    started: str = accepted(allowed(row, "start", execution_id or ""))["execution_id"]
+    return started
+
+
+def get(execution_id: str, principal: str | None) -> Steps[ExecutionInfo]:
+    """Look at one."""
+    row = yield from kernel.get_execution(execution_id, principal)
+    return ExecutionInfo.from_row(allowed(row, "read", execution_id))
+
+
+def list_executions(
+    principal: str, statuses: Iterable[str] | None, flow: str | None, limit: int, after: ExecutionInfo | str | None
+) -> Steps[list[ExecutionInfo]]:  # fmt: skip
+    """Look at a page of them."""
+    before = after.cursor if isinstance(after, ExecutionInfo) else after
+    rows = yield from kernel.list_executions(principal, statuses, flow, before, limit)
+    return [ExecutionInfo.from_row(allowed(row, "read", "")) for row in rows]
+
+
+def event_of(row: Row, execution_id: str) -> LogEvent:
+    """Read a row of `read_events` or `read_all`."""
+    return LogEvent(
+        execution_id, row["seq"], row["type"], row["data"], row["recorded_at"], row.get("metadata"),
+        bool(row.get("sealed")), row.get("cursor"),
+    )  # fmt: skip
+
+
+def events(
+    execution_id: str, principal: str | None, after_seq: int, limit: int, capability: Mapping[str, Any] | None
+) -> Steps[list[LogEvent]]:  # fmt: skip
+    """Read some of a log."""
+    rows = yield from kernel.read_events(execution_id, principal, after_seq, limit, capability)
+    return [
+        event_of(row, execution_id)
+        for row in rows
+        if allowed(row, "read", execution_id)["outcome"] == "event"
+    ]
+
+
+def cancel(execution_id: str, principal: str, reason: str | None, force: bool) -> Steps[CancelOutcome]:
+    """Cancel."""
+    row = yield from kernel.cancel_execution(execution_id, principal, reason, force)
+    accepted(allowed(row, "cancel", execution_id))
+    return CancelOutcome(row["outcome"], row["reason"], row["message"])
+
+
+def record_outcome(execution_id: str, outcome: Any, principal: str) -> Steps[Recorded]:
+    """Record an outcome."""
+    row = yield from kernel.record_outcome(execution_id, outcome, principal)
+    accepted(allowed(row, "outcome", execution_id))
+    return Recorded(row["outcome"], row["reason"], row["message"], row["seq"])
+
+
+def fork(execution_id: str, through_seq: int, principal: str, new_id: str | None) -> Steps[str]:
+    """Begin another execution from a prefix."""
+    row = yield from kernel.fork_execution(execution_id, through_seq, principal, new_id)
+    if row["outcome"] == "exists":
+        raise ExecutionAlreadyExistsError(new_id or "", row["message"])
+    forked: str = accepted(allowed(row, "fork", execution_id))["execution_id"]
+    return forked
+
+
+def append(execution_id: str, fence: int, events: Sequence[Mapping[str, Any]]) -> Steps[Appended]:
+    """Append under the fence."""
+    return Appended.from_row((yield from kernel.append(execution_id, fence, json_text(events))))
+
+
+def append_if_unchanged(
+    execution_id: str, seen: Observed, events: Sequence[Mapping[str, Any]]
+) -> Steps[Appended]:
+    """Append if nobody has written since."""
+    at, fence, incarnation = _observation(seen)
+    row = yield from kernel.append_if_unchanged(execution_id, at, fence, incarnation, json_text(events))
+    return Appended.from_row(row)
+
+
+def append_batch(items: Sequence[Mapping[str, Any]]) -> Steps[list[Appended]]:
+    """Write to many logs."""
+    rows = yield from kernel.append_batch(items)
+    return [Appended.from_row(row) for row in rows]
+
+
+def head(execution_id: str) -> Steps[Observed]:
+    """Observe."""
+    return Observed.from_row((yield from kernel.head(execution_id)))
+
+
+def acquire_fence(execution_id: str) -> Steps[Observed]:
+    """Take the fence."""
+    return Observed.from_row((yield from kernel.acquire_fence(execution_id)))
+
+
+def acquire_fence_if(execution_id: str, seen: Observed) -> Steps[Observed]:
+    """Take the fence if nothing has changed since."""
+    at, fence, incarnation = _observation(seen)
+    return Observed.from_row((yield from kernel.acquire_fence_if(execution_id, at, fence, incarnation)))
+
+
+def recover(
+    execution_id: str, seen: Observed, worker: str, lease: timedelta, max_recoveries: int
+) -> Steps[Observed]:
+    """Take over from a driver that is gone."""
+    at, fence, incarnation = _observation(seen)
+    row = yield from kernel.recover_execution(
+        execution_id, at, fence, incarnation, worker, lease, max_recoveries
+    )
+    return Observed.from_row(row)
+
+
+def _observation(seen: Observed) -> tuple[int, int, UUID]:
+    if seen.head is None or seen.fence is None or seen.incarnation is None:
+        raise ValueError(f"expected an observation with head, fence and incarnation, found {seen.outcome}")
+    return seen.head, seen.fence, seen.incarnation
+
+
+def read_all(
+    cursor: str | None, limit: int, capability: Mapping[str, Any] | None
+) -> Steps[tuple[list[LogEvent], str | None]]:
+    """Read on over all logs: the events, and the cursor to go on from."""
+    rows = yield from kernel.read_all(cursor, limit, capability)
+    found = [
+        event_of(row, row["execution_id"]) for row in rows if allowed(row, "read", "")["outcome"] == "event"
+    ]
+    return found, rows[-1]["cursor"] if rows else cursor
+
+
+def fold_view(execution_id: str, principal: str | None) -> Steps[FoldView]:
+    """Read the folded state and what hangs on it."""
+    row = allowed((yield from kernel.read_fold(execution_id, principal)), "read", execution_id)
+    return FoldView(
+        row["fold"],
+        row["log_start"],
+        row["current_member"],
+        row["last_inbox_seq"],
+        tuple(row["line_members"]),
+        row["pending_seq"],
+        tuple(row["wakes"]),
+        row["snapshot_seq"],
+        row["snapshot_fold"],
+        row["snapshot_sealed"],
+    )
+
+
+def delete_chain(chain_id: str, principal: str) -> Steps[Outcome]:
+    """Delete a chain."""
+    row = yield from kernel.delete_chain(chain_id, principal)
+    return outcome_of(accepted(allowed(row, "delete", chain_id)))
+
+
+def compact(execution_id: str, before_seq: int, principal: str | None) -> Steps[Outcome]:
+    """Truncate a prefix that a snapshot covers."""
+    row = yield from kernel.truncate_prefix(execution_id, before_seq, principal)
+    return outcome_of(allowed(row, "compact", execution_id))
