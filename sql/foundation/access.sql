@@ -13,6 +13,14 @@ as $$
     ('{client,worker}', '{role_of}'),
     ('{worker,operator}', '{register_consumer,read_outbox,ack_outbox,list_rewrap,rewrap_operation,rewrap_vote,list_key_ids}'),
     ('{operator}', '{set_armed,cancel_operation,purge_operations,drop_consumer,clear_report}'),
+    ('{worker}', '{claim_due,renew_claims,release_claim,release_claims,next_due,claim_schedules,fire_schedule,put_off_schedule}'),
+    ('{client,operator}', '{add_schedule,list_schedules,pause_schedule,remove_schedule}'),
+    ('{operator,reader}', '{wake_lag}'),
+    ('{client,worker}', '{send}'),
+    ('{client,worker,operator}', '{list_inbox}'),
+    ('{worker}', '{next_message,consume_message,deliver,expire_inbox}'),
+    ('{operator}', '{discard_inbox}'),
+    ('{operator,reader}', '{inbox_backlog}'),
     ('{operator,reader}', '{pending_operations,operation_timeline,operation_health,operator_reports,audit_entries,access_grants,examine_schema}')
   ) as g (accesses, verbs)
   cross join unnest(g.accesses) as a (access)

@@ -1,0 +1,12 @@
+-- Whether a marker opens with what a caller declares. Judged for every stored row: neither SECURITY DEFINER nor SET, so
+-- that it is inlined.
+create or replace function underseal.seal_opens(marker jsonb, capability jsonb) returns boolean
+language sql immutable parallel safe
+return marker is null or coalesce(
+  marker -> 'v' = '1'::jsonb
+  and capability -> 'ciphers' @> pg_catalog.jsonb_build_array(marker -> 'cipher')
+  and pg_catalog.jsonb_typeof(marker -> 'covers') = 'array'
+  and capability -> 'covers' @> (marker -> 'covers'),
+  false);
+comment on function underseal.seal_opens(jsonb, jsonb) is
+  'Whether what a marker names opens with a capability {"ciphers": […], "covers": […]}: a version that is known, a cipher it has, every entry covered. No marker opens for everybody, no capability opens none (M3, M16).';
