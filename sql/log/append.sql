@@ -51,6 +51,9 @@ create or replace function underseal.append_if_unchanged(
   execution_id text, head bigint, fence bigint, incarnation uuid, events json) returns underseal.appended
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
-as $$ select underseal._append(execution_id, fence, events, head, incarnation) $$;
+as $$
+  select underseal._append(execution_id, fence, events, coalesce(head, -1),
+    coalesce(incarnation, '00000000-0000-0000-0000-000000000000'))
+$$;
 comment on function underseal.append_if_unchanged(text, bigint, bigint, uuid, json) is
   'Appends events only if head, fence and incarnation are as they were observed. Outcomes: appended; not-found; conflict (gone, stale-fence, moved, ended, suspended); refused (malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E2).';
