@@ -21,6 +21,11 @@ as $$
     ('{worker}', '{next_message,consume_message,deliver,expire_inbox}'),
     ('{operator}', '{discard_inbox}'),
     ('{operator,reader}', '{inbox_backlog}'),
+    ('{client,worker,operator}', '{get_execution,list_executions,read_events}'),
+    ('{worker}', '{head}'),
+    ('{worker,operator}', '{read_all,sweep_denials}'),
+    ('{operator}', '{execution_denials}'),
+    ('{operator,reader}', '{executions_by_state,oldest_parks}'),
     ('{operator,reader}', '{pending_operations,operation_timeline,operation_health,operator_reports,audit_entries,access_grants,examine_schema}')
   ) as g (accesses, verbs)
   cross join unnest(g.accesses) as a (access)

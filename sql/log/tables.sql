@@ -71,6 +71,10 @@ comment on column underseal.execution.last_inbox_seq is
 comment on column underseal.execution.started_at is 'When it was started.';
 comment on column underseal.execution.changed_at is 'When its last event was recorded.';
 
+-- Lists go by when an execution was started, which never changes.
+create index execution_started on underseal.execution (started_at, chain_id, member);
+create index execution_owner on underseal.execution (owner, started_at, chain_id, member);
+
 create table underseal.event (
   chain_id text collate "C" not null,
   member text collate "C" not null,
@@ -127,7 +131,7 @@ comment on column underseal.execution_denial.denied_at is 'When.';
 comment on column underseal.execution_denial.op is 'What was asked: read, send, resume, cancel, fork, outcome, discard, delete, compact.';
 comment on column underseal.execution_denial.execution_id is 'Which execution was named.';
 comment on column underseal.execution_denial.principal is 'Who asked; null where nobody could be named.';
-comment on column underseal.execution_denial.cause is 'missing, foreign, unknown-owner, policy-hook or sealed.';
+comment on column underseal.execution_denial.cause is 'no-principal, missing, foreign, unknown-owner, policy-hook or sealed.';
 
 create table underseal.content (
   chain_id text collate "C" not null,

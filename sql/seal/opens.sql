@@ -4,9 +4,10 @@ create or replace function underseal.seal_opens(marker jsonb, capability jsonb) 
 language sql immutable parallel safe
 return marker is null or coalesce(
   marker -> 'v' = '1'::jsonb
-  and capability -> 'ciphers' @> pg_catalog.jsonb_build_array(marker -> 'cipher')
-  and pg_catalog.jsonb_typeof(marker -> 'covers') = 'array'
-  and capability -> 'covers' @> (marker -> 'covers'),
+  and pg_catalog.jsonb_typeof(marker -> 'cipher') = 'string'
+  and pg_catalog.jsonb_typeof(marker -> 'covers') = 'array' and marker -> 'covers' <> '[]'::jsonb
+  and pg_catalog.jsonb_typeof(capability -> 'ciphers') = 'array' and capability -> 'ciphers' @> (marker -> 'cipher')
+  and pg_catalog.jsonb_typeof(capability -> 'covers') = 'array' and capability -> 'covers' @> (marker -> 'covers'),
   false);
 comment on function underseal.seal_opens(jsonb, jsonb) is
-  'Whether what a marker names opens with a capability {"ciphers": […], "covers": […]}: a version that is known, a cipher it has, every entry covered. No marker opens for everybody, no capability opens none (M3, M16).';
+  'Whether what a marker {"v": 1, "cipher", "covers"} covers opens with a capability {"ciphers": [..], "covers": [..]}: a version that is known, a cipher it has, every entry covered. No marker opens for everybody, no capability opens none, and a marker of another shape opens for nobody. Never null (M3, M16).';

@@ -20,8 +20,11 @@ INLINED = {
     "_is_readable": "a comparison with constants, five for every claim",
     "_run_lease": "a constant",
     "_serves": "judged for every row of a claim",
+    "_list_cursor": "written for every row of a list",
+    "_shown": "written for every row of a list",
+    "seal_opens": "judged for every event; an SQL-standard body, whose names are bound when it is made",
 }
-NOT_DEFINER = {"clock"}
+NOT_DEFINER = {"clock", "seal_opens"}
 
 # What does not answer with an outcome, because it is asked for a value and not to do something.
 VALUES = {
@@ -31,6 +34,7 @@ VALUES = {
     "normalise_params": "a pure function",
     "params_hash": "a pure function",
     "redact_params": "a pure function",
+    "seal_opens": "a pure function",
     "server_info": "open to every access, so there is no denial to tell",
 }
 
@@ -44,6 +48,7 @@ KEY_EXCEPTIONS = {
     "operator_report_pkey": "reports belong to the shard that made them",
     "held_operation_open_fingerprint": "finds an open duplicate; on shards, only within one",
     "held_event_position_position_key": "positions are given by a shard's own outbox",
+    "execution_denial_pkey": "denials belong to the shard that made them",
     "outbox_head_pkey": "one row: a shard's own outbox",
     "outbox_consumer_pkey": "cursors into a shard's own outbox",
 }
