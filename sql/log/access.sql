@@ -61,19 +61,17 @@ $$;
 comment on function underseal._ask_access_hook(text, text, text, text, text, text) is
   'Asks the host''s policy. A flawed hook, an error and a NULL deny (E15).';
 
-create or replace function underseal._default_policy(op text, principal text, owner text, claimed text) returns boolean
+create or replace function underseal._default_policy(op text, principal text, owner text, operates boolean) returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select case
-    when op in ('read', 'cancel', 'fork', 'outcome') then
-      coalesce(owner = principal, false) or underseal._is_operator(claimed)
+    when op in ('read', 'cancel', 'fork', 'outcome') then coalesce(owner = principal, false) or operates
     when op in ('send', 'resume') then coalesce(owner = principal, false)
-    when op in ('discard', 'compact', 'delete') then
-      underseal._is_operator(claimed) or pg_has_role(session_user, underseal._owner(), 'MEMBER')
+    when op in ('discard', 'compact', 'delete') then operates or pg_has_role(session_user, underseal._owner(), 'MEMBER')
     else false end
 $$;
-comment on function underseal._default_policy(text, text, text, text) is
+comment on function underseal._default_policy(text, text, text, boolean) is
   'The policy where the host sets none: the owner may read, send, resume, cancel, fork and record an outcome; an operator may read, cancel, fork, record an outcome, discard, compact and delete; the schema''s owner may do what is the operators'' alone. Nobody else may do anything.';
 
 create or replace function underseal._look_up(
@@ -125,7 +123,7 @@ begin
   -- The policy is asked about what is missing as well: a denial must not be quicker for it.
   hook := (select s.value from underseal.setting s where s.key = 'log.access_hook');
   may := case
-    when hook is null then underseal._default_policy(op, principal, seen.owner, claimed)
+    when hook is null then underseal._default_policy(op, principal, seen.owner, underseal._is_operator(claimed))
     else underseal._ask_access_hook(hook, op, principal, seen.owner, execution_id, seen.flow) end;
   cause := case
     when not known then 'missing'

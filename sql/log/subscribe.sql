@@ -75,10 +75,15 @@ end
 $$;
 comment on function underseal._read_cursor(text) is 'The parts of a cursor; history is null where it is malformed.';
 
+create or replace function underseal._cut_size() returns integer
+language sql immutable parallel safe
+as $$ select 4096 $$;
+comment on function underseal._cut_size() is 'How many events a difference has where it may be cut. A constant; tests replace it.';
+
 -- A reader that was away for long has many events to read, and a page must not look at them all. So a difference is cut at
 -- a transaction, into one of some 4096 events. It may only be cut where no execution is cut out of order: where what
--- comes before the cut does not follow, in its own log, what comes after. Where four cuts cannot be made, the difference
--- is read along the primary key, once over the whole log.
+-- comes before the cut does not follow, in its own log, what comes after. Where none of four cuts can be made, at 4096
+-- to 32768 events, the difference is read along the primary key, once over the whole log.
 create or replace function underseal._next_difference(
   past pg_snapshot, present pg_snapshot, out upto pg_snapshot, out how text, out is_empty boolean)
 language plpgsql stable
@@ -88,8 +93,8 @@ as $$
 declare
   running constant xid8[] := array(select pg_snapshot_xip(past));
   base constant xid8 := pg_snapshot_xmax(past);
-  size integer := 4096;
-  most constant integer := 32768;
+  size integer := underseal._cut_size();
+  most constant integer := 8 * size;
   first xid8;
   cut xid8;
   late integer;

@@ -20,6 +20,7 @@ INLINED = {
     "_is_readable": "a comparison with constants, five for every claim",
     "_run_lease": "a constant",
     "_serves": "judged for every row of a claim",
+    "_cut_size": "a constant",
     "_list_cursor": "written for every row of a list",
     "_shown": "written for every row of a list",
     "seal_opens": "judged for every event; an SQL-standard body, whose names are bound when it is made",
