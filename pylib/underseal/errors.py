@@ -321,10 +321,10 @@ class ExecutionDeniedError(UndersealError):
 
 
 class ExecutionRefusedError(UndersealError):
-    """A start, a fork, an outcome or a compaction was refused as it was asked; nothing of it has happened.
+    """A call about executions was refused as it was asked; nothing of it has happened.
 
     Attributes:
-        reason: one hyphenated word, `malformed-flow`, `too-large` or `compacted` for instance.
+        reason: one hyphenated word, `malformed-flow`, `too-large`, `compacted` or `foreign-cursor` for instance.
     """
 
     code = "execution-refused"

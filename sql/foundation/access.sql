@@ -23,7 +23,7 @@ as $$
     ('{operator,reader}', '{inbox_backlog}'),
     ('{client,worker,operator}', '{get_execution,list_executions,read_events}'),
     ('{worker}', '{head}'),
-    ('{worker,operator}', '{read_all,sweep_denials}'),
+    ('{worker,operator}', '{read_all,read_fold,sweep_denials}'),
     ('{operator}', '{execution_denials}'),
     ('{operator,reader}', '{executions_by_state,oldest_parks}'),
     ('{operator,reader}', '{pending_operations,operation_timeline,operation_health,operator_reports,audit_entries,access_grants,examine_schema}')

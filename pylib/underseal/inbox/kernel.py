@@ -55,12 +55,12 @@ def discard_inbox(
 
 
 def list_inbox(
-    execution_id: str, principal: str | None, capability: Mapping[str, Any] | None
-) -> Steps[list[Row]]:
+    execution_id: str, principal: str | None, capability: Mapping[str, Any] | None, after_seq: int, max_messages: int
+) -> Steps[list[Row]]:  # fmt: skip
     """`underseal.list_inbox`."""
     return query(
-        "select * from underseal.list_inbox(%s, %s, %s::jsonb)",
-        (execution_id, principal, optional_json_text(capability)),
+        "select * from underseal.list_inbox(%s, %s, %s::jsonb, %s::bigint, %s::integer)",
+        (execution_id, principal, optional_json_text(capability), after_seq, max_messages),
     )
 
 

@@ -70,10 +70,10 @@ def discard(
 
 
 def list_inbox(
-    execution_id: str, principal: str, capability: Mapping[str, Any] | None
+    execution_id: str, principal: str, capability: Mapping[str, Any] | None, after_seq: int, limit: int
 ) -> Steps[list[InboxMessage]]:
     """Look at what waits."""
-    rows = yield from kernel.list_inbox(execution_id, principal, capability)
+    rows = yield from kernel.list_inbox(execution_id, principal, capability, after_seq, limit)
     return [
         InboxMessage.from_row(row) for row in rows if allowed(row, "read", execution_id)["topic"] is not None
     ]

@@ -169,11 +169,14 @@ class AsyncExecutions(_AsyncClient):
         execution_id: str,
         principal: Who,
         *,
+        after_seq: int = 0,
+        limit: int = 1000,
         capability: Mapping[str, Any] | None = None,
         connection: Connection | None = None,
     ) -> builtins.list[InboxMessage]:
         """See `Executions.inbox`."""
-        return await self._do(inbox.list_inbox(execution_id, principal_id(principal), capability), connection)
+        steps = inbox.list_inbox(execution_id, principal_id(principal), capability, after_seq, limit)
+        return await self._do(steps, connection)
 
     @_twin(Executions)
     def follow(

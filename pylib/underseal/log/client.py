@@ -226,6 +226,8 @@ class Executions(_Client):
         execution_id: str,
         principal: Who,
         *,
+        after_seq: int = 0,
+        limit: int = 1000,
         capability: Mapping[str, Any] | None = None,
         connection: Connection | None = None,
     ) -> builtins.list[InboxMessage]:
@@ -234,13 +236,16 @@ class Executions(_Client):
         Parameters:
             execution_id: whose.
             principal: who looks.
+            after_seq: only messages after this number.
+            limit: most to return.
             capability: what this node can open.
             connection: the caller's own, if wanted.
 
         Errors:
             ExecutionDeniedError: not this principal, or none of this id.
         """
-        return self._do(inbox.list_inbox(execution_id, principal_id(principal), capability), connection)
+        steps = inbox.list_inbox(execution_id, principal_id(principal), capability, after_seq, limit)
+        return self._do(steps, connection)
 
     def follow(
         self,
@@ -529,7 +534,7 @@ class ExecutionDriver(_Client):
             connection: the caller's own, if wanted.
 
         Returns:
-            `head` or `not-found`.
+            `found` or `not-found`.
         """
         return self._do(verbs.head(execution_id), connection)
 

@@ -121,7 +121,7 @@ class Observed(Outcome):
     """An execution as a driver observes it, or what became of taking its fence.
 
     Attributes:
-        outcome: `head`; `acquired`, `recovered`; `not-found`; `conflict` (`moved`, `gone`, `stale-fence`,
+        outcome: `found`; `acquired`, `recovered`; `not-found`; `conflict` (`moved`, `gone`, `stale-fence`,
             `not-running`, `ended`); `refused` (`exhausted`).
         head: number of its last event.
         fence: the fence in force; after `acquired` and `recovered` the caller's own.

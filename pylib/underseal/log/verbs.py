@@ -85,8 +85,17 @@ def list_executions(
 ) -> Steps[list[ExecutionInfo]]:  # fmt: skip
     """Look at a page of them."""
     before = after.cursor if isinstance(after, ExecutionInfo) else after
-    rows = yield from kernel.list_executions(principal, statuses, flow, before, limit)
-    return [ExecutionInfo.from_row(allowed(row, "read", "")) for row in rows]
+    wanted = None if statuses is None else list(statuses)
+    found: list[ExecutionInfo] = []
+    while True:
+        rows = yield from kernel.list_executions(principal, wanted, flow, before, limit - len(found))
+        for row in rows:
+            accepted(allowed(row, "read", ""))
+        found += [ExecutionInfo.from_row(row) for row in rows if row["outcome"] == "found"]
+        if not rows or rows[-1]["outcome"] != "more":
+            return found
+        # It has looked at as many as a call may; the wanted ones lie further back.
+        before = rows[-1]["cursor"]
 
 
 def event_of(row: Row, execution_id: str) -> LogEvent:
@@ -191,7 +200,9 @@ def read_all(
     """Read on over all logs: the events, and the cursor to go on from."""
     rows = yield from kernel.read_all(cursor, limit, capability)
     found = [
-        event_of(row, row["execution_id"]) for row in rows if allowed(row, "read", "")["outcome"] == "event"
+        event_of(row, row["execution_id"])
+        for row in rows
+        if accepted(allowed(row, "read", ""))["outcome"] == "event"
     ]
     return found, rows[-1]["cursor"] if rows else cursor
 
