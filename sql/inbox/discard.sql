@@ -58,14 +58,13 @@ declare
   me text := underseal._member_of(execution_id);
   first_member text := underseal._line_of(underseal._member_of(execution_id));
   asked record;
-  was uuid;
   numbers bigint[];
 begin
   perform underseal._require_read_committed();
-  select e.incarnation into was from underseal.execution e where e.chain_id = chain and e.member = me;
-  select a.allowed, a.principal into asked
-  from underseal._allowed('discard', discard_inbox.execution_id, discard_inbox.principal, '{operator}') a;
-  if not asked.allowed then
+  select a.* into asked
+  from underseal._judge_access('discard', discard_inbox.execution_id, discard_inbox.principal, '{operator}') a;
+  if asked.cause is not null then
+    perform underseal._record_denial('discard', discard_inbox.execution_id, asked.principal, asked.cause, asked.known);
     return query select d.outcome, d.reason, d.message, null::integer from underseal._execution_denied() d;
     return;
   end if;
@@ -73,7 +72,7 @@ begin
     return query select 'refused', 'malformed-note', 'Expected a note of at most 256 characters, found a longer one.', null::integer;
     return;
   end if;
-  if not underseal._lock_line(chain, me, was) then
+  if not underseal._lock_line(chain, me, asked.incarnation) then
     return query select d.* from underseal.discard_inbox(discard_inbox.execution_id, discard_inbox.topic,
       discard_inbox.principal, discard_inbox.note, discard_inbox.inbox_seq) d;
     return;
