@@ -1,0 +1,31 @@
+-- What every verb that changes one execution for a caller begins with: judged without a lock, locked, and looked at again in
+-- a statement after the lock. Who an execution belongs to never changes, so it is enough that it is still the one judged.
+create or replace function underseal._lock_judged(
+  op text, execution_id text, claimed text, accesses text[], system_too boolean default false,
+  out allowed boolean, out principal text, out found_row underseal.execution)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  chain text := underseal._chain_of(execution_id);
+  me text := underseal._member_of(execution_id);
+  system boolean := system_too and underseal._is_system(claimed);
+  judged record;
+begin
+  select j.* into judged
+  from underseal._judge_access(case when system then 'read' else op end, execution_id, claimed, accesses) j;
+  principal := judged.principal;
+  if judged.cause is null then
+    perform from underseal.execution e where e.chain_id = chain and e.member = me for no key update;
+    select e.* into found_row from underseal.execution e
+    where e.chain_id = chain and e.member = me and e.incarnation = judged.incarnation;
+    judged.cause := case when not found then 'missing' end;
+  end if;
+  allowed := judged.cause is null;
+  if not allowed then
+    perform underseal._record_denial(op, execution_id, principal, judged.cause, judged.known);
+  end if;
+end
+$$;
+comment on function underseal._lock_judged(text, text, text, text[], boolean) is
+  'Judges a caller, without a lock, then locks the execution and reads it; one that is gone by then, or is another of the same id, is denied like a missing one. A denial is recorded. system_too: whether a worker may do it in nobody''s name.';
