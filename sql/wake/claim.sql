@@ -29,6 +29,20 @@ begin
       order by w.wake_at
       limit 1);
     if one.floor_at = '-infinity' then
+      -- A wake without an execution was left behind, by hand or by a restored table. As what is due is claimed, such come to
+      -- stand first.
+      delete from underseal.wake w
+      using (
+        select w.chain_id, w.member, w.kind
+        from (
+          select w.chain_id, w.member, w.kind from underseal.wake w
+          where w.flow = one.flow and w.wake_at <= moment and w.kind in ('drive', 'timer', 'inbox')
+          order by w.wake_at
+          limit 100) c
+        join underseal.wake w on w.chain_id = c.chain_id and w.member = c.member and w.kind = c.kind
+        where not exists (select from underseal.execution e where e.chain_id = c.chain_id and e.member = c.member)
+        for no key update of w skip locked) f
+      where w.chain_id = f.chain_id and w.member = f.member and w.kind = f.kind;
       -- a sweep may take at most a fiftieth of the time
       swept := moment + greatest(interval '10 seconds', 50 * (underseal.clock() - moment));
     end if;
@@ -40,7 +54,7 @@ begin
 end
 $$;
 comment on function underseal._raise_floors(text[], timestamptz) is
-  'Raises, every 5 seconds at most, the floor from which due wakes of these flows are looked for: to 10 seconds before the first that is left. From time to time (after 10 seconds, or 50 times as long as it took) all that lies below is looked through.';
+  'Raises, every 5 seconds at most, the floor from which due wakes of these flows are looked for: to 10 seconds before the first that is left. From time to time (after 10 seconds, or 50 times as long as it took) all that lies below is looked through, and wakes of executions that vanished are removed.';
 
 create or replace function underseal._claim_flaw(worker text, lease interval, most integer)
 returns table (outcome text, reason text, message text)
@@ -106,40 +120,28 @@ begin
       where w.flow = f.flow and w.wake_at > coalesce(l.floor_at, '-infinity') and w.wake_at <= moment
         and w.kind in ('drive', 'timer', 'inbox') and (w.claimed_until is null or w.claimed_until <= moment)
         and (w.kind = 'drive' or not underseal._is_claimed(w.chain_id, w.member, moment))
+        and exists (select from underseal.execution e where e.chain_id = w.chain_id and e.member = w.member)
       order by w.wake_at
       limit max_wakes) w
     order by turn, w.wake_at
     limit max_wakes),
   share as (
     select d.flow, d.floor_at, count(*) as most from due d group by d.flow, d.floor_at)
-  select array_agg(distinct_wakes.chain_id), array_agg(distinct_wakes.member) into chains, members
+  select array_agg(a.chain_id), array_agg(a.member) into chains, members
   from (
     select distinct w.chain_id, w.member
     from share s
     cross join lateral (
-      select w.chain_id, w.member from underseal.wake w
+      -- locked as they are found: what others hold takes nobody's place
+      select w.chain_id, w.member
+      from underseal.wake w
+      join underseal.execution e on e.chain_id = w.chain_id and e.member = w.member
       where w.flow = s.flow and w.wake_at > coalesce(s.floor_at, '-infinity') and w.wake_at <= moment
         and w.kind in ('drive', 'timer', 'inbox') and (w.claimed_until is null or w.claimed_until <= moment)
         and (w.kind = 'drive' or not underseal._is_claimed(w.chain_id, w.member, moment))
       order by w.wake_at
       limit s.most
-      for no key update skip locked) w) distinct_wakes;
-  if chains is null then
-    return;
-  end if;
-
-  -- A wake without an execution was left behind, by hand or by a restored table.
-  delete from underseal.wake w
-  using unnest(chains, members) as c (chain_id, member)
-  where w.chain_id = c.chain_id and w.member = c.member and w.kind in ('drive', 'timer', 'inbox')
-    and not exists (select from underseal.execution e where e.chain_id = c.chain_id and e.member = c.member);
-
-  select array_agg(e.chain_id), array_agg(e.member) into chains, members
-  from (
-    select e.chain_id, e.member
-    from unnest(chains, members) as c (chain_id, member)
-    join underseal.execution e on e.chain_id = c.chain_id and e.member = c.member
-    for no key update of e skip locked) e;
+      for no key update skip locked) w) a;
   if chains is null then
     return;
   end if;
@@ -338,7 +340,8 @@ declare
   moment timestamptz := underseal.clock();
 begin
   return query
-  select 'found'::text, null::text, null::text, extract(epoch from greatest(min(n.at), moment) - moment)::double precision
+  select 'found'::text, null::text, null::text,
+    case when min(n.at) is not null then greatest(extract(epoch from min(n.at) - moment), 0)::double precision end
   from (
     select f.flow from unnest(flows) as f (flow)
     union

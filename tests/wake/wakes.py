@@ -115,7 +115,9 @@ class Wakes:
 
     def wakes(self, execution_id: str) -> dict[str, Row]:
         """The wakes of an execution, by kind."""
-        rows = self.rows("select * from underseal.wake where chain_id = %s and kind <> 'schedule'", execution_id)
+        rows = self.rows(
+            "select * from underseal.wake where chain_id = %s and kind <> 'schedule'", execution_id
+        )
         return {row["kind"]: row for row in rows}
 
     def execution(self, execution_id: str) -> Row:
@@ -140,7 +142,9 @@ class Wakes:
         """`pause_schedule`."""
         casts = {"since": "::timestamptz", "revision": "::uuid", "first_in": "::interval"}
         named = "".join(f", {one} => %s{casts.get(one, '')}" for one in more)
-        return self.row(f"select * from underseal.pause_schedule(%s, %s{named})", name, principal, *more.values())
+        return self.row(
+            f"select * from underseal.pause_schedule(%s, %s{named})", name, principal, *more.values()
+        )
 
     def remove(self, name: str = "nightly", principal: str | None = "ann", as_operator: bool = False) -> Row:
         """`remove_schedule`."""
@@ -150,7 +154,9 @@ class Wakes:
         """`list_schedules`."""
         return self.rows("select * from underseal.list_schedules(%s, %s)", principal, as_operator)
 
-    def claim_schedules(self, worker: str = "w1", lease: timedelta | None = MINUTE, most: int | None = 20) -> list[Row]:
+    def claim_schedules(
+        self, worker: str = "w1", lease: timedelta | None = MINUTE, most: int | None = 20
+    ) -> list[Row]:
         """`claim_schedules`."""
         return self.rows("select * from underseal.claim_schedules(%s, %s, %s)", worker, lease, most)
 
