@@ -48,7 +48,16 @@ from underseal.log import batch
 from underseal.log.async_client import AsyncExecutionDriver, AsyncExecutions
 from underseal.log.client import ExecutionDriver, Executions
 from underseal.log.follow import AsyncFollowing, Following
-from underseal.log.model import Appended, CancelOutcome, ExecutionInfo, LogEvent, Observed, Recorded
+from underseal.log.model import (
+    Appended,
+    CancelOutcome,
+    Compacted,
+    Deleted,
+    ExecutionInfo,
+    LogEvent,
+    Observed,
+    Recorded,
+)
 from underseal.log.verify import Difference, Verification
 from underseal.seal import EnvKeyRing, FileKeyRing, Key, KeyRing, MemoryKeyRing, restricted
 from underseal.snapshot.model import ContentSwept, Snapshot, Stored
@@ -62,8 +71,10 @@ __all__ = [
     "AsyncUnderseal",
     "CancelOutcome",
     "CanonicalError",
+    "Compacted",
     "Consumed",
     "ContentSwept",
+    "Deleted",
     "Delivered",
     "Difference",
     "Discarded",

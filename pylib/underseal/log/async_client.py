@@ -23,7 +23,16 @@ from underseal.inbox.model import Consumed, Delivered, Discarded, InboxMessage, 
 from underseal.log import verbs
 from underseal.log.client import ExecutionDriver, Executions, Who, id_or_none
 from underseal.log.follow import AllFeed, AsyncFollowing, ExecutionFeed
-from underseal.log.model import Appended, CancelOutcome, ExecutionInfo, LogEvent, Observed, Recorded
+from underseal.log.model import (
+    Appended,
+    CancelOutcome,
+    Compacted,
+    Deleted,
+    ExecutionInfo,
+    LogEvent,
+    Observed,
+    Recorded,
+)
 from underseal.log.verify import Verification, verify_steps
 from underseal.snapshot import verbs as snapshots
 from underseal.snapshot.model import ContentSwept, Snapshot, Stored
@@ -265,17 +274,34 @@ class AsyncExecutions(_AsyncClient):
 
     @_twin(Executions)
     async def compact(
-        self, execution_id: str, before_seq: int, principal: Who | None, *, connection: Connection | None = None
-    ) -> Outcome:  # fmt: skip
+        self,
+        execution_id: str,
+        before_seq: int,
+        principal: Who | None,
+        *,
+        connection: Connection | None = None,
+    ) -> Compacted:
         """See `Executions.compact`."""
         return await self._do(verbs.compact(execution_id, before_seq, id_or_none(principal)), connection)
 
     @_twin(Executions)
     async def delete_chain(
         self, chain_id: str, principal: Who, *, connection: Connection | None = None
-    ) -> Outcome:
+    ) -> Deleted:
         """See `Executions.delete_chain`."""
         return await self._do(verbs.delete_chain(chain_id, principal_id(principal)), connection)
+
+    @_twin(Executions)
+    async def purge(
+        self, ended_before: timedelta, limit: int = 100, *, connection: Connection | None = None
+    ) -> builtins.list[Deleted]:
+        """See `Executions.purge`."""
+        return await self._do(verbs.purge(ended_before, limit), connection)
+
+    @_twin(Executions)
+    async def sweep_denials(self, limit: int = 1000, *, connection: Connection | None = None) -> int:
+        """See `Executions.sweep_denials`."""
+        return await self._do(verbs.sweep_denials(limit), connection)
 
     @_twin(Executions)
     async def verify(
@@ -283,6 +309,23 @@ class AsyncExecutions(_AsyncClient):
     ) -> Verification:
         """See `Executions.verify`."""
         return await self._do(verify_steps(execution_id, id_or_none(principal)), connection)
+
+    # -- what is the schema owner's ----------------------------------------------------------------
+
+    @_twin(Executions)
+    async def set_access_policy(self, hook: str | None, *, connection: Connection | None = None) -> Outcome:
+        """See `Executions.set_access_policy`."""
+        return await self._do(verbs.set_access_policy(hook), connection)
+
+    @_twin(Executions)
+    async def adopt_cursor(self, cursor: str, *, connection: Connection | None = None) -> str:
+        """See `Executions.adopt_cursor`."""
+        return await self._do(verbs.adopt_cursor(cursor), connection)
+
+    @_twin(Executions)
+    async def adopt_log(self, *, connection: Connection | None = None) -> int:
+        """See `Executions.adopt_log`."""
+        return await self._do(verbs.adopt_log(), connection)
 
 
 class AsyncExecutionDriver(_AsyncClient):

@@ -19,7 +19,16 @@ from underseal.inbox import verbs as inbox
 from underseal.inbox.model import Consumed, Delivered, Discarded, InboxMessage, NextMessage, Sent
 from underseal.log import verbs
 from underseal.log.follow import AllFeed, ExecutionFeed, Following
-from underseal.log.model import Appended, CancelOutcome, ExecutionInfo, LogEvent, Observed, Recorded
+from underseal.log.model import (
+    Appended,
+    CancelOutcome,
+    Compacted,
+    Deleted,
+    ExecutionInfo,
+    LogEvent,
+    Observed,
+    Recorded,
+)
 from underseal.log.verify import Verification, verify_steps
 from underseal.snapshot import verbs as snapshots
 from underseal.snapshot.model import ContentSwept, Snapshot, Stored
@@ -412,8 +421,13 @@ class Executions(_Client):
         return self._do(steps, connection)
 
     def compact(
-        self, execution_id: str, before_seq: int, principal: Who | None, *, connection: Connection | None = None
-    ) -> Outcome:  # fmt: skip
+        self,
+        execution_id: str,
+        before_seq: int,
+        principal: Who | None,
+        *,
+        connection: Connection | None = None,
+    ) -> Compacted:
         """Drop the events below a number, but the first one; a snapshot must cover them (clause E9).
 
         Parameters:
@@ -422,12 +436,15 @@ class Executions(_Client):
             principal: the operator; None for a worker.
             connection: the caller's own, if wanted.
 
+        Returns:
+            `truncated`; `unchanged`; `refused` (`no-snapshot`, `beyond-head`).
+
         Errors:
             ExecutionDeniedError: not this principal, or none of this id.
         """
         return self._do(verbs.compact(execution_id, before_seq, id_or_none(principal)), connection)
 
-    def delete_chain(self, chain_id: str, principal: Who, *, connection: Connection | None = None) -> Outcome:
+    def delete_chain(self, chain_id: str, principal: Who, *, connection: Connection | None = None) -> Deleted:
         """Delete a chain, whose every member has ended: logs, inbox, snapshots, content.
 
         Parameters:
@@ -436,12 +453,37 @@ class Executions(_Client):
             connection: the caller's own, if wanted.
 
         Returns:
-            `deleted`; `conflict` (`open`).
+            `deleted` and how many executions went; `conflict` (`open`).
 
         Errors:
+            ExecutionRefusedError: `malformed-id`: not the id of a chain.
             ExecutionDeniedError: not this principal, or none of this id.
         """
         return self._do(verbs.delete_chain(chain_id, principal_id(principal)), connection)
+
+    def purge(
+        self, ended_before: timedelta, limit: int = 100, *, connection: Connection | None = None
+    ) -> builtins.list[Deleted]:
+        """Delete chains whose executions have all ended some time ago, as `delete_chain` does.
+
+        Parameters:
+            ended_before: how long ago the last of them ended, or longer.
+            limit: most chains to delete.
+            connection: the caller's own, if wanted.
+
+        Returns:
+            `purged` for each.
+        """
+        return self._do(verbs.purge(ended_before, limit), connection)
+
+    def sweep_denials(self, limit: int = 1000, *, connection: Connection | None = None) -> int:
+        """Forget denials older than 30 days; how many. Call it again while it forgets as many as it may.
+
+        Parameters:
+            limit: most to forget.
+            connection: the caller's own, if wanted.
+        """
+        return self._do(verbs.sweep_denials(limit), connection)
 
     def verify(
         self, execution_id: str, principal: Who | None = None, *, connection: Connection | None = None
@@ -460,6 +502,44 @@ class Executions(_Client):
             ExecutionDeniedError: not this principal, or none of this id.
         """
         return self._do(verify_steps(execution_id, id_or_none(principal)), connection)
+
+    # -- what is the schema owner's ----------------------------------------------------------------
+
+    def set_access_policy(self, hook: str | None, *, connection: Connection | None = None) -> Outcome:
+        """Let a function of the host decide who may do what with an execution (clauses E12, E15).
+
+        Parameters:
+            hook: `schema.function(text, text, text, text, text)` of op, principal, owner, execution id and flow,
+                returns boolean; an error or NULL denies. None for the default: owners and operators.
+            connection: one whose login owns the schema.
+
+        Returns:
+            `set` or `unset`.
+        """
+        return self._do(verbs.set_access_policy(hook), connection)
+
+    def adopt_cursor(self, cursor: str, *, connection: Connection | None = None) -> str:
+        """The same place in this log, for a cursor of `follow_all` that is refused as `foreign-cursor`.
+
+        After a switch to a standby that had everything, or pg_upgrade. Where transactions were lost, or the log
+        was restored from a dump, events would be missed: begin again instead.
+
+        Parameters:
+            cursor: the cursor.
+            connection: one whose login owns the schema.
+
+        Errors:
+            ExecutionRefusedError: `malformed-cursor`.
+        """
+        return self._do(verbs.adopt_cursor(cursor), connection)
+
+    def adopt_log(self, *, connection: Connection | None = None) -> int:
+        """After a restore from a dump: make the log's events this cluster's own; how many (`not-adopted`).
+
+        Parameters:
+            connection: one whose login owns the schema.
+        """
+        return self._do(verbs.adopt_log(), connection)
 
 
 class ExecutionDriver(_Client):

@@ -164,3 +164,34 @@ def truncate_prefix(execution_id: str, before_seq: int, principal: str | None) -
     return one_row(
         "select * from underseal.truncate_prefix(%s, %s::bigint, %s)", execution_id, before_seq, principal
     )
+
+
+def purge_executions(ended_before: timedelta, max_chains: int) -> Steps[list[Row]]:
+    """`underseal.purge_executions`."""
+    return query(
+        "select * from underseal.purge_executions(%s::interval, %s::integer)",
+        (interval_text(ended_before), max_chains),
+    )
+
+
+def sweep_denials(max_denials: int) -> Steps[Row]:
+    """`underseal.sweep_denials`."""
+    return one_row("select * from underseal.sweep_denials(%s::integer)", max_denials)
+
+
+# -- what the schema's owner does ----------------------------------------------------------------------
+
+
+def set_access_policy(hook: str | None) -> Steps[Row]:
+    """`underseal.set_access_policy`."""
+    return one_row("select * from underseal.set_access_policy(%s)", hook)
+
+
+def adopt_cursor(cursor: str) -> Steps[Row]:
+    """`underseal.adopt_cursor`."""
+    return one_row("select * from underseal.adopt_cursor(%s)", cursor)
+
+
+def adopt_log() -> Steps[Row]:
+    """`underseal.adopt_log`."""
+    return one_row("select * from underseal.adopt_log()")

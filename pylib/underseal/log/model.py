@@ -117,6 +117,35 @@ class Recorded(Outcome):
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted(Outcome):
+    """What became of compacting a log.
+
+    Attributes:
+        outcome: `truncated`; `unchanged` (nothing below was left but number 0); `refused` (`no-snapshot`,
+            `beyond-head`).
+        log_start: the lowest number above 0 that is kept.
+        removed: how many events went.
+    """
+
+    log_start: int | None = None
+    removed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted(Outcome):
+    """What became of deleting a chain.
+
+    Attributes:
+        outcome: `deleted` or `purged`; `conflict` (`open`).
+        chain_id: the chain.
+        deleted: how many executions went.
+    """
+
+    chain_id: str | None = None
+    deleted: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Observed(Outcome):
     """An execution as a driver observes it, or what became of taking its fence.
 

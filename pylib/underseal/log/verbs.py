@@ -20,6 +20,8 @@ from underseal.log import kernel
 from underseal.log.model import (
     Appended,
     CancelOutcome,
+    Compacted,
+    Deleted,
     ExecutionInfo,
     FoldView,
     LogEvent,
@@ -224,13 +226,47 @@ def fold_view(execution_id: str, principal: str | None) -> Steps[FoldView]:
     )
 
 
-def delete_chain(chain_id: str, principal: str) -> Steps[Outcome]:
+def delete_chain(chain_id: str, principal: str) -> Steps[Deleted]:
     """Delete a chain."""
-    row = yield from kernel.delete_chain(chain_id, principal)
-    return outcome_of(accepted(allowed(row, "delete", chain_id)))
+    row = accepted(allowed((yield from kernel.delete_chain(chain_id, principal)), "delete", chain_id))
+    return Deleted(row["outcome"], row["reason"], row["message"], chain_id, row["deleted"])
 
 
-def compact(execution_id: str, before_seq: int, principal: str | None) -> Steps[Outcome]:
+def compact(execution_id: str, before_seq: int, principal: str | None) -> Steps[Compacted]:
     """Truncate a prefix that a snapshot covers."""
-    row = yield from kernel.truncate_prefix(execution_id, before_seq, principal)
-    return outcome_of(allowed(row, "compact", execution_id))
+    row = allowed(
+        (yield from kernel.truncate_prefix(execution_id, before_seq, principal)), "compact", execution_id
+    )
+    return Compacted(row["outcome"], row["reason"], row["message"], row["log_start"], row["removed"])
+
+
+def purge(ended_before: timedelta, limit: int) -> Steps[list[Deleted]]:
+    """Delete chains that ended long ago."""
+    rows = yield from kernel.purge_executions(ended_before, limit)
+    return [
+        Deleted(row["outcome"], row["reason"], row["message"], row["chain_id"], row["deleted"])
+        for row in map(accepted, rows)
+    ]
+
+
+def sweep_denials(limit: int) -> Steps[int]:
+    """Forget old denials."""
+    swept: int = (yield from kernel.sweep_denials(limit))["swept"]
+    return swept
+
+
+def set_access_policy(hook: str | None) -> Steps[Outcome]:
+    """Let a function of the host decide who may what."""
+    return outcome_of((yield from kernel.set_access_policy(hook)))
+
+
+def adopt_cursor(cursor: str) -> Steps[str]:
+    """Make a cursor of another history one of this log's."""
+    adopted: str = accepted((yield from kernel.adopt_cursor(cursor)))["cursor"]
+    return adopted
+
+
+def adopt_log() -> Steps[int]:
+    """Make a restored log this cluster's own."""
+    adopted: int = (yield from kernel.adopt_log())["adopted"]
+    return adopted
