@@ -63,18 +63,16 @@ begin
   perform underseal._require_read_committed();
   select a.* into asked
   from underseal._judge_access('discard', discard_inbox.execution_id, discard_inbox.principal, '{operator}') a;
+  if asked.cause is null then
+    if length(discard_inbox.note) > 256 then
+      return query select 'refused', 'malformed-note', 'Expected a note of at most 256 characters, found a longer one.', null::integer;
+      return;
+    end if;
+    asked.cause := case when not underseal._lock_line(chain, me, asked.incarnation) then 'missing' end;
+  end if;
   if asked.cause is not null then
-    perform underseal._record_denial('discard', discard_inbox.execution_id, asked.principal, asked.cause, asked.known);
+    perform underseal._record_denial('discard', execution_id, asked.principal, asked.cause, asked.known);
     return query select d.outcome, d.reason, d.message, null::integer from underseal._execution_denied() d;
-    return;
-  end if;
-  if length(discard_inbox.note) > 256 then
-    return query select 'refused', 'malformed-note', 'Expected a note of at most 256 characters, found a longer one.', null::integer;
-    return;
-  end if;
-  if not underseal._lock_line(chain, me, asked.incarnation) then
-    return query select d.* from underseal.discard_inbox(discard_inbox.execution_id, discard_inbox.topic,
-      discard_inbox.principal, discard_inbox.note, discard_inbox.inbox_seq) d;
     return;
   end if;
 

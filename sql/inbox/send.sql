@@ -149,20 +149,17 @@ declare
 begin
   perform underseal._require_read_committed();
   select a.* into asked from underseal._judge_access('send', execution_id, send.principal, '{client,worker}') a;
+  if asked.cause is null then
+    reason := underseal._send_flaw(topic, message_id, expires_in, content);
+    if reason is not null then
+      return query select 'refused', send.reason, underseal._send_message(send.reason), null::bigint;
+      return;
+    end if;
+    asked.cause := case when not underseal._lock_line(chain, me, asked.incarnation) then 'missing' end;
+  end if;
   if asked.cause is not null then
-    perform underseal._record_denial('send', send.execution_id, asked.principal, asked.cause, asked.known);
+    perform underseal._record_denial('send', execution_id, asked.principal, asked.cause, asked.known);
     return query select d.outcome, d.reason, d.message, null::bigint from underseal._execution_denied() d;
-    return;
-  end if;
-  reason := underseal._send_flaw(topic, message_id, expires_in, content);
-  if reason is not null then
-    return query select 'refused', send.reason, underseal._send_message(send.reason), null::bigint;
-    return;
-  end if;
-
-  if not underseal._lock_line(chain, me, asked.incarnation) then
-    -- deleted while this call waited: asked again, it is answered by what is there now
-    return query select s.* from underseal.send(execution_id, topic, payload, send.principal, message_id, expires_in) s;
     return;
   end if;
   select p.outcome, p.inbox_seq into said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from psycopg.types.json import Jsonb
@@ -72,6 +72,10 @@ class Box:
     def line(self) -> str:
         """The line."""
         return self.first.partition("~")[2]
+
+    def on(self, k: Kernel) -> Box:
+        """The same execution in another session."""
+        return replace(self, k=k)
 
     def write(self, verb: str, **item: Any) -> Row:
         """One item of a batch."""
@@ -141,6 +145,20 @@ class Box:
         number: int = row["inbox_seq"]
         return number
 
+    def fill(self, topic: str, count: int) -> None:
+        """Let messages wait that nobody sent, the first in an empty inbox."""
+        self.k.do(
+            "insert into underseal.inbox_message"
+            " (chain_id, line, inbox_seq, topic, message_key, sender, message_id, payload, sent_at)"
+            " select %s, %s, n, %s, sha256(n::text::bytea), 'x', n::text, '1', underseal.clock()"
+            " from generate_series(1, %s) n",
+            self.chain, self.line, topic, count,
+        )  # fmt: skip
+        self.k.do(
+            "update underseal.execution set last_inbox_seq = %s where chain_id = %s and member = %s",
+            count, self.chain, self.line,
+        )  # fmt: skip
+
     def seal(self, number: int, marker: Mapping[str, Any] | None = MARKER, payload: str = SEALED) -> int:
         """Make a message that waits a sealed one, by hand; without a marker where that is None."""
         metadata = None if marker is None else Jsonb({"seal": marker})
@@ -167,9 +185,7 @@ class Box:
     def consume(self, found: Mapping[str, Any], fence: int | None = None, **changes: Any) -> Row:
         """Consume what was found; `changes` are other arguments."""
         told = {**{name: found[name] for name in ("wait", "topic", "inbox_seq", "message_key")}, **changes}
-        return self.k.call(
-            "consume_message", self.id, self.fence if fence is None else fence, *told.values()
-        )
+        return self.k.call("consume_message", self.id, self.fence if fence is None else fence, *told.values())
 
     def discard(
         self, topic: str = "a", who: str = "op", note: str | None = None, number: int | None = None
@@ -233,7 +249,9 @@ class Box:
 
     def delivered(self) -> list[tuple[str, int]]:
         """Which wait got which message."""
-        return [(fact["wait"], fact["inbox_seq"]) for fact in self.facts() if fact["disposition"] == "delivered"]
+        return [
+            (fact["wait"], fact["inbox_seq"]) for fact in self.facts() if fact["disposition"] == "delivered"
+        ]
 
     def wakes(self) -> list[str]:
         """The kinds of its wakes."""
@@ -278,7 +296,11 @@ class Box:
         assert len(keys) == len(set(keys)) or first["last_inbox_seq"] > 1024
         for event in self.log():
             number = event["data"].get("inbox_seq")
-            if event["data"].get("disposition") == "delivered" and number in self.sent and event["metadata"] is None:
+            if (
+                event["data"].get("disposition") == "delivered"
+                and number in self.sent
+                and event["metadata"] is None
+            ):
                 assert self.sent[number] in event["text"]
 
 

@@ -68,7 +68,10 @@ def test_discard_and_expiry_are_recorded_by_the_one_that_goes_on(b: Box) -> None
     b.k.clock.advance(seconds=1)
     assert b.expire() == 1
     facts = [event for event in b.log() if event["type"] == "MESSAGE_CONSUMED"]
-    assert [(event["member"], event["data"]["disposition"]) for event in facts] == [("2", "discarded"), ("2", "expired")]
+    assert [(event["member"], event["data"]["disposition"]) for event in facts] == [
+        ("2", "discarded"),
+        ("2", "expired"),
+    ]
     b.audit()
 
 

@@ -134,7 +134,8 @@ def test_the_payload_goes_from_inbox_to_log_byte_for_byte(b: Box, payload: str) 
     number = b.put("a", payload)
     b.park(w=["a"])
     (stored,) = b.k.rows(
-        "select (data -> 'payload')::text as text from underseal.event where chain_id = %s and type = 'MESSAGE_CONSUMED'",
+        "select (data -> 'payload')::text as text from underseal.event"
+        " where chain_id = %s and type = 'MESSAGE_CONSUMED'",
         b.chain,
     )
     assert stored["text"] == payload.strip()
@@ -146,7 +147,9 @@ def test_the_payload_goes_from_inbox_to_log_byte_for_byte(b: Box, payload: str) 
 def test_a_delivered_message_is_nowhere_but_in_the_log(b: Box) -> None:
     b.put("a", '"unmistakable"')
     b.park(w=["a"])
-    found = [table for table, lines in b.k.everything().items() if any("unmistakable" in line for line in lines)]
+    found = [
+        table for table, lines in b.k.everything().items() if any("unmistakable" in line for line in lines)
+    ]
     assert found == ["event"]
 
 
@@ -389,7 +392,10 @@ def test_who_does_not_open_it_is_told_nothing_and_leaves_a_wake(b: Box, capabili
     for _ in range(2):
         found = b.next(capability)
         assert outcome(found) == ("held", None)
-        assert all(found[name] is None for name in ("wait", "arm", "topic", "inbox_seq", "message_key", "payload", "metadata"))
+        assert all(
+            found[name] is None
+            for name in ("wait", "arm", "topic", "inbox_seq", "message_key", "payload", "metadata")
+        )
         assert "topic-of" not in found["message"]
     assert (b.log(), b.pending(), b.wakes()) == (log, [head], ["inbox"])
     (report,) = b.k.rows("select * from underseal.operator_reports where subject = %s", b.id)

@@ -180,7 +180,12 @@ def test_the_sweep_disposes_of_what_expired_wherever_it_lies(k: Kernel) -> None:
     assert parked.expire() == 0
     k.clock.advance(seconds=1)
     assert parked.expire() == 8
-    for one, status in ((pending, "pending"), (running, "running"), (parked, "suspended"), (ended, "completed")):
+    for one, status in (
+        (pending, "pending"),
+        (running, "running"),
+        (parked, "suspended"),
+        (ended, "completed"),
+    ):
         assert one.status == status
         assert one.told() == [("expired", 2), ("expired", 4)]
         assert one.pending() == [1, 3]

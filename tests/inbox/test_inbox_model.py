@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.held.sql.kernel import Kernel
 from tests.inbox.box import CAPABLE, OWNER, Box, box, key, set_limit
@@ -148,7 +155,9 @@ class InboxMachine(RuleBasedStateMachine):
     def send(self, topic: str, expires: int | None, again: int) -> None:
         """Send, now and then under an id used before."""
         message_id = str(again if again < 8 else f"n{next(self.names)}")
-        row = self.b.send(topic, message_id=message_id, expires=None if expires is None else f"{expires} seconds")
+        row = self.b.send(
+            topic, message_id=message_id, expires=None if expires is None else f"{expires} seconds"
+        )
         expected = self.m.send(topic, key(OWNER, message_id), expires)
         assert (row["reason"] or row["outcome"]) == expected
 
@@ -191,7 +200,7 @@ class InboxMachine(RuleBasedStateMachine):
             if held and self.m.status == "suspended":
                 self.m.woken = True
             return
-        how, wait, message = first
+        _, wait, message = first
         if message is None:
             assert (found["outcome"], found["wait"]) == ("timer", wait)
             return
