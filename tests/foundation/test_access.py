@@ -33,12 +33,19 @@ VIEWS = {
     "operator_reports",
     "audit_entries",
     "access_grants",
+    "inbox_backlog",
 }
+INBOX = {"next_message", "consume_message", "deliver", "expire_inbox"}
 OPENS = {
-    "client": EVERYBODY | READING | {"begin_request", "request_operation", "cancel_operation"},
+    "client": EVERYBODY
+    | READING
+    | {"begin_request", "request_operation", "cancel_operation"}
+    | {"send", "list_inbox"},
     "approver": EVERYBODY | READING | {"vote"},
     "worker": EVERYBODY
     | OUTBOX
+    | INBOX
+    | {"send", "list_inbox"}
     | REWRAP
     | {
         "claim_runs",
@@ -56,6 +63,7 @@ OPENS = {
     | OUTBOX
     | REWRAP
     | VIEWS
+    | {"discard_inbox", "list_inbox"}
     | {"set_armed", "cancel_operation", "purge_operations", "drop_consumer", "clear_report"},
     "sealer": EVERYBODY,
     "reader": EVERYBODY | VIEWS,

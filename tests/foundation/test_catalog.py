@@ -15,6 +15,7 @@ INLINED = {
     "clock": "read in predicates of every row",
     "_current_version": "read for every row of a claim",
     "_is_envelope": "judged for every row of a claim; an SQL-standard body, whose names are bound when it is made",
+    "_message_depth": "a constant",
     "_random_token": "no name to resolve but built-in ones, called within pinned functions",
     "_retention": "a constant",
     "_is_readable": "a comparison with constants, five for every claim",
