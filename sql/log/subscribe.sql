@@ -55,7 +55,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   part text[] := regexp_match(cursor,
-    '^1/([0-9a-f]{16})/(|[0-9]+:[0-9]+:[0-9,]*)/(|[0-9]+:[0-9]+:[0-9,]*)/(|key|txn)/([0-9]{0,19})/([A-Za-z0-9_:.-]*)/(.*)$');
+    '^1/([0-9a-f]{16})/(|[0-9]+:[0-9]+:[0-9,]*)/(|[0-9]+:[0-9]+:[0-9,]*)/(|key|txn)/([0-9]{0,19})/([A-Za-z0-9_:.-]*)/([^~[:cntrl:]]*)$');
 begin
   past := nullif(part[2], '')::pg_snapshot;
   upto := nullif(part[3], '')::pg_snapshot;
@@ -63,7 +63,8 @@ begin
   seq := nullif(part[5], '')::bigint;
   member := part[6];
   chain := part[7];
-  if (upto is null) <> (how is null) or (upto is null) <> (seq is null)
+  if (upto is null) <> (how is null) or (upto is null) <> (seq is null) or (upto is null) <> (concat(member, chain) = '')
+    or chain = '' and member <> ''
     or (past is null and how is distinct from 'key')
     or pg_snapshot_xmax(past) > pg_snapshot_xmax(upto) then
     return;

@@ -13,8 +13,9 @@ comment on column underseal.executions_by_state.executions is 'How many.';
 comment on column underseal.executions_by_state.oldest_change is 'When the one that has been so for longest recorded something last.';
 comment on column underseal.executions_by_state.cancel_requested is 'Of how many it was asked that they be cancelled.';
 
+-- A view's functions are called as whoever reads it, who has no private ones.
 create or replace view underseal.oldest_parks as
-select underseal._execution_id(e.chain_id, e.member) as execution_id, e.flow, e.flow_version, e.owner, e.changed_at as parked_at,
+select case when e.member = '' then e.chain_id else e.chain_id || '~' || e.member end as execution_id, e.flow, e.flow_version, e.owner, e.changed_at as parked_at,
   extract(epoch from underseal.clock() - e.changed_at) as parked_seconds, e.waits, e.cancel_requested
 from underseal.execution e
 where e.status = 'suspended'
