@@ -148,15 +148,15 @@ class Box:
     def fill(self, topic: str, count: int) -> None:
         """Let messages wait that nobody sent, the first in an empty inbox."""
         self.k.do(
+            "update underseal.execution set last_inbox_seq = %s where chain_id = %s and member = %s",
+            count, self.chain, self.line,
+        )  # fmt: skip
+        self.k.do(
             "insert into underseal.inbox_message"
             " (chain_id, line, inbox_seq, topic, message_key, sender, message_id, payload, sent_at)"
             " select %s, %s, n, %s, sha256(n::text::bytea), 'x', n::text, '1', underseal.clock()"
             " from generate_series(1, %s) n",
             self.chain, self.line, topic, count,
-        )  # fmt: skip
-        self.k.do(
-            "update underseal.execution set last_inbox_seq = %s where chain_id = %s and member = %s",
-            count, self.chain, self.line,
         )  # fmt: skip
 
     def seal(self, number: int, marker: Mapping[str, Any] | None = MARKER, payload: str = SEALED) -> int:
