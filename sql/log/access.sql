@@ -223,6 +223,7 @@ create or replace function underseal.sweep_denials(max_denials integer default 1
 returns table (outcome text, reason text, message text, swept integer)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   until timestamptz := underseal.clock() - interval '30 days';

@@ -43,7 +43,7 @@ begin
     own := hook is null and not underseal._is_operator(claimed);
   end if;
   if before is not null then
-    place := regexp_match(before, '^(-?[0-9]{1,18})/([A-Za-z0-9_:.-]*)/(.+)$');
+    place := regexp_match(before, '^(-?[0-9]{1,18})/([A-Za-z0-9_:.-]*)/([^~[:cntrl:]]+)$');
     if place is null then
       outcome := 'refused';
       reason := 'malformed-cursor';
