@@ -139,7 +139,7 @@ def _fold(events: list[LogEvent], state: Folding, since: int | None, view: FoldV
                 continue
             state.apply(event)
             if event.seq == view.snapshot_seq and since is None:
-                at_snapshot = state.as_json(True)
+                at_snapshot = state.as_json((view.snapshot_fold or {}).get("inbox") is not None)
     except IllegalHistory as fault:
         return Refolded(None, since, str(fault))
     except (KeyError, TypeError):
