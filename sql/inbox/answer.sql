@@ -4,6 +4,8 @@ create or replace function underseal._plan_answers(
   chain_id text, line text, waits jsonb, moment timestamptz, capability jsonb, trusted boolean, most integer) returns jsonb[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
+-- arrays of unknown length look dear enough to be compiled, which would take a thousand times as long as they do
+set jit = off
 as $$
 declare
   steps jsonb[] := '{}';
@@ -20,9 +22,11 @@ begin
     from jsonb_array_elements(waits) with ordinality w (wait, place)
     cross join jsonb_array_elements(w.wait -> 'arms') with ordinality a (arm, place)
     where (a.arm ->> 'due')::timestamptz <= moment
-      or exists (
-        select from underseal.inbox_message m
-        where m.chain_id = _plan_answers.chain_id and m.line = _plan_answers.line and m.topic = a.arm ->> 'topic')
+      -- not EXISTS, for which the whole inbox of the line would be read and hashed
+      or (
+        select m.inbox_seq from underseal.inbox_message m
+        where m.chain_id = _plan_answers.chain_id and m.line = _plan_answers.line and m.topic = a.arm ->> 'topic'
+        limit 1) is not null
     order by w.place, a.place
   loop
     continue when ready.wait_place = answered_wait;
@@ -30,16 +34,18 @@ begin
       steps := steps || jsonb_build_object('do', 'timer', 'wait', ready.wait, 'arm', ready.arm);
       answered_wait := ready.wait_place;
     else
-      for head in
+      loop
         select m.inbox_seq, coalesce(m.expires_at <= moment, false) as expired,
           exists (
             select from underseal.inbox_seen s
             where s.chain_id = m.chain_id and s.line = m.line and s.message_key = m.message_key) as seen
+          into head
         from underseal.inbox_message m
         where m.chain_id = _plan_answers.chain_id and m.line = _plan_answers.line and m.topic = ready.topic
           and m.inbox_seq > coalesce((taken ->> ready.topic)::bigint, 0)
         order by m.inbox_seq
-      loop
+        limit 1;
+        exit when not found;
         if head.expired or head.seen then
           steps := steps || jsonb_build_object('do', 'skip', 'inbox_seq', head.inbox_seq, 'topic', ready.topic,
             'disposition', case when head.expired then 'expired' else 'duplicate' end);

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.held.sql.kernel import outcome
-from tests.inbox.box import OWNER, Box, box, key
+from tests.inbox.box import Box, box
 from tests.races.arena import Arena
 from underseal.testing import in_background, wait_blocked
 
@@ -127,13 +127,7 @@ def test_a_send_meets_a_park_that_is_half_done(arena: Arena, b: Box) -> None:
 
 @pytest.mark.clause("E7")
 def test_a_park_meets_a_send_that_is_half_done(arena: Arena, b: Box) -> None:
-    with held_up(
-        arena,
-        "insert into underseal.inbox_message (chain_id, line, inbox_seq, topic, message_key, sender, message_id,"
-        " payload, sent_at) values (%s, '', 77, 'a', %s, 'x', 'x', '1', underseal.clock())",
-        b.chain,
-        key(OWNER, "m"),
-    ):
+    with held_up(arena, "lock table underseal.inbox_message in share mode"):
         sending = in_background(send, b.on(arena.a))
         wait_blocked(arena.admin, arena.a.connection.info.backend_pid)
         parking = in_background(park, b.on(arena.b))
