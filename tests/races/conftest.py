@@ -10,6 +10,7 @@ from pytest_postgresql.janitor import DatabaseJanitor
 
 from tests.held.sql.kernel import Kernel
 from tests.races.arena import Arena
+from tests.races.log_rivals import Ring, Rival
 from underseal.foundation.server import Server
 from underseal.testing import OWNER, TestClock, TestDatabase, unique_name
 
@@ -40,3 +41,22 @@ def arena(ring: Arena) -> Arena:
     arena = Arena(ring.a, ring.b, ring.c, ring.admin, ring.clock)
     arena.register()
     return arena
+
+
+@pytest.fixture(scope="session")
+def log_ring(postgres: Server, template: NoopExecutor) -> Iterator[Ring]:
+    """The database and the sessions that all races for executions share; what they do is committed."""
+    database = TestDatabase(postgres, unique_name("logs"))
+    janitor = DatabaseJanitor(
+        user=postgres.user,
+        host=postgres.host,
+        port=postgres.port,
+        password=postgres.password,
+        dbname=database.name,
+        template_dbname=template.template_dbname,
+    )
+    with janitor:
+        clock = TestClock(database)
+        a, b, c = (Rival(database.connect(OWNER, options="-c lock_timeout=8s"), name) for name in "abc")
+        yield Ring(a, b, c, database.connect(), clock, database)
+        database.close_connections()
