@@ -176,7 +176,8 @@ comment on function underseal.add_schedule(text, text, text, text, interval, tex
   'Adds a schedule, or changes one of the same name; to ask again for what is there changes nothing, so that a service may ask at every start. name: 1 to 150 characters; its executions are called name@2026-11-30T16:20:05Z. cron: five fields, or six with seconds first, read by clients in time_zone. first_in: the distance to the first instant, above 0 to 50 years, from since (an instant that the database gave within 10 minutes; null for now). missed: what becomes of instants that no worker was there for: skip, latest or all. The executions belong to the principal who added it; as_operator changes somebody else''s. A paused schedule stays paused. Where cron and zone stay, what is due stays due. Outcomes: added, changed, unchanged, with the instant that is due next; conflict (name-taken); refused (malformed-name, malformed-flow, malformed-cron, malformed-zone, malformed-missed, malformed-distance, stale-instant, too-large, envelope); denied.';
 
 create or replace function underseal.list_schedules(
-  principal text, as_operator boolean default false, max_schedules integer default 1000, after text default null)
+  principal text, as_operator boolean default false, max_schedules integer default 1000, after text default null,
+  only_name text default null)
 returns table (
   outcome text, reason text, message text, name text, flow text, flow_version integer, input json, owner text, cron text,
   time_zone text, missed text, paused boolean, due_at timestamptz, last_id text, revision uuid, created_at timestamptz,
@@ -200,12 +201,13 @@ begin
   from underseal.schedule s
   left join underseal.wake w on w.chain_id = s.name and w.member = '' and w.kind = 'schedule'
   where (operates or s.owner = me) and s.name > coalesce(list_schedules.after, '')
+    and (only_name is null or s.name = only_name)
   order by s.name
   limit max_schedules;
 end
 $$;
-comment on function underseal.list_schedules(text, boolean, integer, text) is
-  'The schedules of a principal by name, or with as_operator everybody''s; after: go on after this name. due_at is the next instant (null while paused), now the database''s clock, last_id the execution started last. Outcomes: schedule rows; denied.';
+comment on function underseal.list_schedules(text, boolean, integer, text, text) is
+  'The schedules of a principal by name, or with as_operator everybody''s; after: go on after this name; only_name: that one alone. due_at is the next instant (null while paused), now the database''s clock, last_id the execution started last. Outcomes: schedule rows; denied.';
 
 create or replace function underseal.pause_schedule(
   name text, principal text, paused boolean default true, first_in interval default null, since timestamptz default null,

@@ -267,8 +267,8 @@ def test_only_workers_may_claim(w: Wakes, database: TestDatabase, access: str) -
     ],
 )  # fmt: skip
 def test_another_isolation_level_is_refused(w: Wakes, call: str) -> None:
-    with pytest.raises(psycopg.DatabaseError) as caught, w.connection.transaction():
-        w.connection.execute("set transaction isolation level repeatable read")
+    w.rows("set default_transaction_isolation = 'repeatable read'")
+    with pytest.raises(psycopg.DatabaseError) as caught:
         w.rows(f"select * from underseal.{call}")
     assert caught.value.sqlstate == "US008"
 

@@ -44,8 +44,9 @@ select 'p' || n, '', 0, underseal.clock(), 'EXECUTION_STARTED',
   '{{"flow": "onboard", "flow_version": 1, "owner": "ann", "input": null}}'
 from generate_series(1, {PARKED}) n;
 insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
-select 'p' || n, '', 1, underseal.clock(), 'EXECUTION_SUSPENDED', json_build_object('waits', json_build_array(json_build_object(
-  'wait', 'w', 'arms', json_build_array(case when n <= {TIMERS} then json_build_object('due', '2099-01-01T00:00:00Z'::timestamptz + n * interval '1 s')
+select 'p' || n, '', 1, underseal.clock(), 'EXECUTION_SUSPENDED',
+  json_build_object('waits', json_build_array(json_build_object('wait', 'w', 'arms', json_build_array(case
+    when n <= {TIMERS} then json_build_object('due', '2099-01-01T00:00:00Z'::timestamptz + n * interval '1 s')
     else json_build_object('topic', 'news') end))))
 from generate_series(1, {PARKED}) n;
 insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
@@ -58,7 +59,8 @@ insert into underseal.schedule (name, flow, flow_version, input, owner, cron, ti
 select 's' || n, 'backup', 1, 'null', 'ann', '0 3 * * *', 'UTC', 'all', underseal.clock(), underseal.clock()
 from generate_series(1, 1000) n;
 insert into underseal.wake (chain_id, member, kind, flow, wake_at)
-select 's' || n, '', 'schedule', '', date_trunc('second', underseal.clock()) - interval '1 hour' + n * interval '60 seconds'
+select 's' || n, '', 'schedule', '',
+  date_trunc('second', underseal.clock()) - interval '1 hour' + n * interval '60 seconds'
 from generate_series(1, 1000) n;
 """
 
@@ -194,11 +196,14 @@ def _entries_read(connection: DictConnection) -> int:
             == []
         )
         after = connection.execute(look).fetchone()
-    assert before and after
+    assert before is not None
+    assert after is not None
     return int(after["entries"] - before["entries"])
 
 
-def test_a_poll_does_not_walk_through_what_an_old_snapshot_keeps(w: Wakes, database: TestDatabase, clock: TestClock) -> None:  # fmt: skip
+def test_a_poll_does_not_walk_through_what_an_old_snapshot_keeps(
+    w: Wakes, database: TestDatabase, clock: TestClock
+) -> None:
     _hold_an_old_snapshot(database)
     _churn(w, renewals=0)
     assert _entries_read(w.connection) > CYCLES * EACH

@@ -86,7 +86,9 @@ def test_renewing_and_giving_back_wait_for_nobody(w: Wakes, v: Wakes) -> None:
 
 
 @pytest.mark.clause("E2")
-def test_a_driver_whose_execution_is_being_claimed_waits_and_is_told(w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock) -> None:  # fmt: skip
+def test_a_driver_whose_execution_is_being_claimed_waits_and_is_told(
+    w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock
+) -> None:
     w.start("a")
     (old,) = w.claim()
     clock.advance(hours=1)
@@ -100,7 +102,9 @@ def test_a_driver_whose_execution_is_being_claimed_waits_and_is_told(w: Wakes, v
 
 @pytest.mark.parametrize(("verb", "left"), [("park", ["timer"]), ("complete", []), ("cancelled", [])])
 @pytest.mark.clause("E7")
-def test_a_claim_beside_a_driver_that_is_writing(w: Wakes, v: Wakes, clock: TestClock, verb: str, left: list[str]) -> None:  # fmt: skip
+def test_a_claim_beside_a_driver_that_is_writing(
+    w: Wakes, v: Wakes, clock: TestClock, verb: str, left: list[str]
+) -> None:
     w.start("a")
     (claim,) = w.claim()
     clock.advance(hours=1)
@@ -121,8 +125,8 @@ def test_a_claim_beside_a_message_on_its_way(w: Wakes, v: Wakes, database: TestD
     with w.connection.transaction():
         w.message("a")
         assert v.claim("w2") == []
+        sender.rows("set lock_timeout = 50")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            sender.rows("set lock_timeout = 50")
             sender.rows(LOCK.format("execution"), "a")
     assert [row["kind"] for row in v.claim("w2")] == ["inbox"]
 
@@ -147,7 +151,9 @@ CHANGES: dict[str, Callable[[Wakes], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_firing_waits_for_a_change_and_starts_nothing(w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock, change: str) -> None:  # fmt: skip
+def test_firing_waits_for_a_change_and_starts_nothing(
+    w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock, change: str
+) -> None:
     w.add()
     clock.advance(hours=1)
     (claim,) = v.claim_schedules()
@@ -160,7 +166,9 @@ def test_firing_waits_for_a_change_and_starts_nothing(w: Wakes, v: Wakes, admin:
 
 
 @pytest.mark.parametrize("change", ["changed", "paused", "removed"])
-def test_a_change_waits_for_the_firing_and_goes_on_from_there(w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock, change: str) -> None:  # fmt: skip
+def test_a_change_waits_for_the_firing_and_goes_on_from_there(
+    w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock, change: str
+) -> None:
     w.add()
     clock.advance(hours=1)
     (claim,) = w.claim_schedules()
@@ -199,7 +207,7 @@ def test_two_add_one_name_at_once(w: Wakes, v: Wakes, admin: DictConnection) -> 
 
 
 class _Actor:
-    """One worker of the storm: claims, renews, parks, gives back and ends what it drives, and sends messages to others."""
+    """One worker of the storm: claims, renews, parks, gives back and ends what it drives, and sends messages."""
 
     def __init__(self, connection: DictConnection, name: str, ids: list[str], until: float) -> None:
         self.w = Wakes(connection)
@@ -287,14 +295,13 @@ def test_a_storm_of_workers_ends_every_execution_once(database: TestDatabase) ->
     stray = w.rows(
         """select e.chain_id from underseal.execution e
            where not underseal._is_ended(e.status)
-             and not exists (select from underseal.wake w where w.chain_id = e.chain_id and w.kind in ('drive', 'timer'))"""
+             and not exists (
+               select from underseal.wake w where w.chain_id = e.chain_id and w.kind in ('drive', 'timer'))"""
     )
     assert stray == []
     assert w.rows("select from underseal.wake w join underseal.execution e using (chain_id, member)"
                   " where underseal._is_ended(e.status)") == []  # fmt: skip
-    w.rows(
-        "update underseal.wake set claimed_until = underseal.clock(), wake_at = underseal.clock() where claimed_by is not null"
-    )
+    w.rows("update underseal.wake set claimed_until = underseal.clock() where claimed_by is not null")
     w.rows("update underseal.wake set wake_at = underseal.clock()")
     last = w.claim("last", lease=MINUTE, most=1000)
     assert sorted(claimed(last)) == sorted(set(ids) - set(ended))
