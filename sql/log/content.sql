@@ -31,8 +31,8 @@ begin
   select distinct decode(r.ref #>> '{}', 'hex')
   from jsonb_path_query(value::jsonb, 'lax $.**."$content"') r (ref)
   where jsonb_typeof(r.ref) = 'string' and r.ref #>> '{}' ~ '^([0-9A-Fa-f][0-9A-Fa-f])+$';
-exception when numeric_value_out_of_range then
-  -- A number that jsonb has no room for. Whatever might be a hash counts as one, unless escapes could hide it.
+exception when numeric_value_out_of_range or statement_too_complex then
+  -- A number or a depth that jsonb has no room for. Whatever might be a hash counts as one, unless escapes could hide it.
   if value::text ~ '\\u' then
     raise;
   end if;
