@@ -16,6 +16,10 @@ from underseal.cli._visible import visible
 from underseal.errors import (
     AccessDenied,
     CanonicalError,
+    ExecutionAlreadyExistsError,
+    ExecutionDeniedError,
+    ExecutionRefusedError,
+    InboxMessageRefusedError,
     KernelError,
     ParametersRefused,
     PermissionDenied,
@@ -50,6 +54,11 @@ _NOT_THERE: Final = (
     psycopg.errors.UndefinedTable,
 )
 _WRONG_INPUT: Final = ("US001", "US010")
+_BY_ERROR: Final = (
+    ((PermissionDenied, AccessDenied, UnknownConsumer, ExecutionDeniedError), DENIED),
+    ((ExecutionAlreadyExistsError,), CONFLICT),
+    ((ProviderRefused, ExecutionRefusedError, InboxMessageRefusedError), REFUSED),
+)
 _DEBUG: Final = "UNDERSEAL_DEBUG"
 
 
@@ -133,7 +142,7 @@ def friendly(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except Stop as ended:
             stop = ended
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 - the last place where it can be said well
             if os.environ.get(_DEBUG):
@@ -175,13 +184,11 @@ def _code_of(error: UndersealError) -> int:
         return USAGE if error.sqlstate in _WRONG_INPUT else FAILED
     if isinstance(error, RequestRefused):
         return DENIED if error.reason == "no-principal" else REFUSED
-    if isinstance(error, PermissionDenied | AccessDenied | UnknownConsumer):
-        return DENIED
-    return REFUSED if isinstance(error, ProviderRefused) else FAILED
+    return next((code for kinds, code in _BY_ERROR if isinstance(error, kinds)), FAILED)
 
 
 def _said(error: UndersealError) -> tuple[str, str, str]:
-    outcome = {REFUSED: "refused", DENIED: "denied"}.get(_code_of(error), "error")
+    outcome = {CONFLICT: "conflict", REFUSED: "refused", DENIED: "denied"}.get(_code_of(error), "error")
     return outcome, getattr(error, "reason", error.code), str(error)
 
 

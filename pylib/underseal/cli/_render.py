@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,18 +84,25 @@ def state(name: str) -> Text:
     return Text(visible(name), style=_STYLES.get(name, ""))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Text | str]], *, empty: str) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Text | str]],
+    *,
+    empty: str,
+    whole: Collection[str] = _WHOLE,
+) -> None:
     """Print a table in which nothing is cut off.
 
     Parameters:
         columns: their names.
         rows: cells; a plain string is ours and says what it says.
         empty: what to say if there is no row.
+        whole: columns that stay whole while others fold, from 80 columns on.
     """
     out = console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for name in columns:
-        table.add_column(name, overflow="fold", no_wrap=name in _WHOLE and out.width >= _WHOLE_FROM)
+        table.add_column(name, overflow="fold", no_wrap=name in whole and out.width >= _WHOLE_FROM)
     for row in rows:
         table.add_row(*row)
     out.print(table if table.row_count else Text(empty, style="dim"))
