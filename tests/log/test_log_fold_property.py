@@ -13,13 +13,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Json, Jsonb
-from pytest_postgresql.executors import NoopExecutor
 
 from tests.held.sql.kernel import Kernel
-from tests.held.sql.shared import shared_kernel
 from tests.log.histories import History, chains, current, groupings, impossible, is_impossible
 from tests.log.world import WHO, World, undone_world
-from underseal.foundation.server import Server
 from underseal.log import batch
 from underseal.log.fold import fold
 from underseal.log.model import LogEvent
@@ -28,13 +25,6 @@ from underseal.testing import OWNER
 EXAMPLES = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-
-
-@pytest.fixture(scope="module")
-def kernel(postgres: Server, template: NoopExecutor) -> Iterator[Kernel]:
-    """A database that all examples share; each undoes what it did."""
-    with shared_kernel(postgres, template.template_dbname) as kernel:
-        yield kernel
 
 
 @contextmanager
@@ -83,9 +73,9 @@ def agrees(kernel: Kernel, histories: Sequence[History]) -> None:
 @EXAMPLES
 @given(data=st.data(), histories=chains())
 def test_both_folds_agree_on_any_history_in_any_statements(
-    kernel: Kernel, data: st.DataObject, histories: list[History]
+    log_kernel: Kernel, data: st.DataObject, histories: list[History]
 ) -> None:
-    with undone(kernel):
+    with undone(log_kernel) as kernel:
         for statement in data.draw(groupings(histories)):
             insert(kernel, statement)
         agrees(kernel, histories)
@@ -95,12 +85,12 @@ def test_both_folds_agree_on_any_history_in_any_statements(
 @EXAMPLES
 @given(data=st.data(), case=impossible())
 def test_both_folds_refuse_what_cannot_follow(
-    kernel: Kernel, data: st.DataObject, case: tuple[History, LogEvent]
+    log_kernel: Kernel, data: st.DataObject, case: tuple[History, LogEvent]
 ) -> None:
     history, wrong = case
     assume(is_impossible(history, wrong))
     kept = data.draw(st.integers(0, len(history.events)))
-    with undone(kernel):
+    with undone(log_kernel) as kernel:
         if kept:
             insert(kernel, history.events[:kept])
         with pytest.raises(psycopg.Error) as caught, kernel.connection.transaction():
@@ -213,8 +203,8 @@ class Moves:
 @pytest.mark.clause("E4", "E9", "T6c")
 @EXAMPLES
 @given(data=st.data())
-def test_both_folds_agree_whatever_the_verbs_did(kernel: Kernel, data: st.DataObject) -> None:
-    with undone_world(kernel) as world:
+def test_both_folds_agree_whatever_the_verbs_did(log_kernel: Kernel, data: st.DataObject) -> None:
+    with undone_world(log_kernel) as world:
         moves = Moves(world, data.draw)
         for _ in range(data.draw(st.integers(1, 25))):
             moves.move()

@@ -204,6 +204,7 @@ class FoldView:
 
     Attributes:
         fold: as docs/log.md says it, from the tables.
+        last_seq: number of the last event in the log, whatever `head` says; None for an empty log.
         log_start: lowest number above 0 that is kept.
         current_member: of the line's first row: who goes on with the line; None for that row itself.
         last_inbox_seq: of the line's first row: the last number given to a message.
@@ -215,9 +216,10 @@ class FoldView:
     """
 
     fold: Mapping[str, Any]
+    last_seq: int | None
     log_start: int
     current_member: str | None
-    last_inbox_seq: int
+    last_inbox_seq: int | None
     line_members: tuple[str, ...]
     pending_seq: int | None
     wakes: tuple[Mapping[str, Any], ...]

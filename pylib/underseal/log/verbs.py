@@ -214,6 +214,7 @@ def fold_view(execution_id: str, principal: str | None) -> Steps[FoldView]:
     row = allowed((yield from kernel.read_fold(execution_id, principal)), "read", execution_id)
     return FoldView(
         row["fold"],
+        row["last_seq"],
         row["log_start"],
         row["current_member"],
         row["last_inbox_seq"],

@@ -19,6 +19,7 @@ from underseal.log.fold import Folding, IllegalHistory, line_of, member_of, micr
 from underseal.log.model import ENDED, FoldView, LogEvent
 
 _PAGE = 1000
+_OPENS_NOTHING: Mapping[str, Any] = {"ciphers": [], "covers": []}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def _read(execution_id: str, principal: str | None) -> Steps[list[LogEvent]]:
     events: list[LogEvent] = []
     while True:
         after = events[-1].seq if events else -1
-        page = yield from verbs.events(execution_id, principal, after, _PAGE, None)
+        page = yield from verbs.events(execution_id, principal, after, _PAGE, _OPENS_NOTHING)
         events += page
         if not page:
             return events
@@ -150,6 +151,8 @@ def _fold(events: list[LogEvent], state: Folding, since: int | None, view: FoldV
 def _differences(execution_id: str, view: FoldView, refolded: Refolded) -> Iterator[Difference]:
     if refolded.fault is not None:
         yield Difference("log", None, refolded.fault)
+    if view.last_seq != view.fold["head"]:
+        yield Difference("head", view.fold["head"], view.last_seq)
     if refolded.fold is not None:
         yield from _compared(view.fold, refolded.fold)
     if refolded.at_snapshot is not None and dict(view.snapshot_fold or {}) != refolded.at_snapshot:
@@ -163,7 +166,7 @@ def _compared(tables: Mapping[str, Any], log: Mapping[str, Any], prefix: str = "
         one, other = tables.get(name), log.get(name)
         if isinstance(one, Mapping) and isinstance(other, Mapping) and not prefix:
             yield from _compared(one, other, f"{name}.")
-        elif one != other or (name in tables) != (name in log):
+        elif (one != other or (name in tables) != (name in log)) and prefix + name != "head":
             yield Difference(prefix + name, one, other)
 
 
@@ -177,7 +180,7 @@ def _line_differences(execution_id: str, view: FoldView) -> Iterator[Difference]
         yield Difference("inbox", view.fold["inbox"] is not None, member_of(execution_id) == last)
     numbers = (view.fold["inbox"] or {}).get("cursors", {}).values()
     lowest = max([*numbers, view.pending_seq or 0, 0])
-    if view.last_inbox_seq < lowest:
+    if (view.last_inbox_seq or 0) < lowest:
         yield Difference("last_inbox_seq", view.last_inbox_seq, lowest)
 
 
