@@ -303,14 +303,18 @@ returns table (outcome text, reason text, message text, cursor text)
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select case when c.history is null then 'refused' else 'adopted' end,
-    case when c.history is null then 'malformed-cursor' end,
-    case when c.history is null then 'Expected a cursor that a row of read_all gave, found another text.' end,
-    case when c.history is not null then overlay(adopt_cursor.cursor placing underseal._history() from 3 for 16) end
-  from underseal._read_cursor(adopt_cursor.cursor) c
+  select case when c.reason is null then 'adopted' else 'refused' end, c.reason,
+    case c.reason
+      when 'standby' then 'Expected the primary, found a standby. Call the primary.'
+      when 'malformed-cursor' then 'Expected a cursor that a row of read_all gave, found another text.' end,
+    case when c.reason is null then overlay(adopt_cursor.cursor placing h.here from 3 for 16) end
+  from (select underseal._history() as here) h
+  cross join lateral (
+    select case when h.here is null then 'standby' when r.history is null then 'malformed-cursor' end as reason
+    from underseal._read_cursor(adopt_cursor.cursor) r) c
 $$;
 comment on function underseal.adopt_cursor(text) is
-  'The same place in this log''s history, for a cursor that read_all refuses as foreign: after a switch to a standby that had everything, or pg_upgrade. Where transactions were lost, or the log was restored from a dump, events would be missed: begin again instead. For the schema owner. Outcomes: adopted; refused (malformed-cursor).';
+  'The same place in this log''s history, for a cursor that read_all refuses as foreign: after a switch to a standby that had everything, or pg_upgrade. Where transactions were lost, or the log was restored from a dump, events would be missed: begin again instead. For the schema owner. Outcomes: adopted; refused (malformed-cursor, standby).';
 
 create or replace function underseal.adopt_log()
 returns table (outcome text, reason text, message text, adopted bigint)
