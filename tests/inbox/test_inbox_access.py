@@ -156,6 +156,17 @@ def test_an_owner_does_not_discard(as_login: As, own: Box) -> None:
         as_login("client").discard("a", who=OWNER)
 
 
+@pytest.mark.clause("I3", "E12")
+def test_the_name_of_a_client_discards_nothing(as_login: As, own: Box, db: DictConnection) -> None:
+    own.put("a")
+    both = as_login("operator", mapped="olga")
+    role = both.k.value("select session_user::text")
+    db.execute("select underseal.grant_access(%s, 'client')", [role])
+    assert both.put("a", who=OWNER) == 2
+    assert outcome(both.discard("a", who=OWNER)) == ("denied", "execution")
+    assert both.discard("a", who="olga")["discarded"] == 2
+
+
 CALLS = {
     "send": ("x", "a", None, OWNER),
     "next_message": ("x", 1),

@@ -114,3 +114,26 @@ def test_a_child_has_an_inbox_of_its_own(k: Kernel) -> None:
 def test_a_member_that_never_was_has_no_inbox(b: Box) -> None:
     assert b.send("a", to=f"{b.id}~2")["outcome"] == "denied"
     assert b.send("a", to=f"{b.id}~pay")["outcome"] == "denied"
+
+
+@pytest.mark.clause("I6", "I2")
+def test_a_key_that_another_line_knows_is_new_here(k: Kernel) -> None:
+    parent = box(k)
+    child = Box(k, f"{parent.chain}~pay").start()
+    for one in (parent, child):
+        assert one.put("a", message_id="m") == 1
+        one.park(w=["a"])
+        one.step()
+    assert [one.send("a", message_id="m")["outcome"] for one in (parent, child)] == ["duplicate", "duplicate"]
+    other = box(k)
+    assert other.put("a", message_id="m") == 1
+
+
+@pytest.mark.clause("I6")
+def test_a_list_is_one_lines(k: Kernel) -> None:
+    parent = box(k)
+    child = Box(k, f"{parent.chain}~pay").start()
+    parent.put("of-parent")
+    child.put("of-child")
+    assert [row["topic"] for row in parent.listed()] == ["of-parent"]
+    assert [row["topic"] for row in child.listed()] == ["of-child"]

@@ -136,6 +136,17 @@ def test_a_park_meets_a_send_that_is_half_done(arena: Arena, b: Box) -> None:
     assert b.delivered() == [("w", 1)]
 
 
+@pytest.mark.clause("E7", "I6")
+@pytest.mark.parametrize("order", [(send, park), (park, send)], ids=["send-park", "park-send"])
+def test_a_send_to_a_line_meets_the_park_of_the_one_that_goes_on(
+    arena: Arena, b: Box, order: tuple[Act, Act]
+) -> None:
+    b.go_on()
+    meet(arena, b, *order)
+    settle(b)
+    assert b.delivered() == [("w", 1)]
+
+
 @pytest.mark.clause("E7", "I1")
 def test_a_message_that_comes_during_a_delivery_is_not_lost(arena: Arena, b: Box) -> None:
     b.park(w=["a"])

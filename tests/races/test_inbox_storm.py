@@ -119,7 +119,7 @@ def test_a_storm_loses_nothing_and_delivers_nothing_twice(arena: Arena, seed: in
     storm.rage()
     assert not storm.failures, storm.failures
     b = storm.box
-    assert {how for how, _ in b.told()} == {"delivered", "discarded", "expired"}
+    assert {"delivered"} <= {how for how, _ in b.told()} <= {"delivered", "discarded", "expired"}
     if b.status == "suspended":
         there = {row["topic"] for row in b.listed()}
         waited = {a["topic"] for wait in b.execution()["waits"] for a in wait["arms"]}
