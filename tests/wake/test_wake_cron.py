@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim, CronSimError
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.wake.wakes import at
@@ -150,6 +150,7 @@ def theirs(cron: str, zone: str, after: datetime, count: int) -> list[datetime]:
     return found
 
 
+@settings(deadline=None)
 @given(cron=CRON, zone=st.sampled_from(ZONES), after=INSTANT)
 def test_from_instant_to_instant_it_goes_as_cronsim_goes(cron: str, zone: str, after: datetime) -> None:
     try:
