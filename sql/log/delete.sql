@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   judged record;
+  locked bigint;
 begin
   perform underseal._require_read_committed();
   select j.* into judged from underseal._judge_access('delete', chain_id, delete_chain.principal, '{operator}') j;
@@ -15,7 +16,9 @@ begin
     return;
   end if;
   if judged.cause is null then
-    perform from underseal.execution e where e.chain_id = delete_chain.chain_id order by e.member for no key update;
+    select count(*) into locked
+    from (
+      select from underseal.execution e where e.chain_id = delete_chain.chain_id order by e.member for no key update) l;
     judged.cause := case when not exists (
       select from underseal.execution e
       where e.chain_id = delete_chain.chain_id and e.member = '' and e.incarnation = judged.incarnation) then 'missing' end;
@@ -25,9 +28,11 @@ begin
     return query select d.*, null::integer from underseal._execution_denied() d;
     return;
   end if;
+  -- What came while this call waited is not among the rows it holds, and was begun by one that was open.
   if exists (
       select from underseal.execution e
-      where e.chain_id = delete_chain.chain_id and not underseal._is_ended(e.status)) then
+      where e.chain_id = delete_chain.chain_id
+      having count(*) <> locked or not bool_and(underseal._is_ended(e.status))) then
     return query select 'conflict', 'open',
       'Expected a chain of which every execution has ended, found an open one. Cancel it first.', null::integer;
     return;
