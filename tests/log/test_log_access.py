@@ -117,6 +117,21 @@ def test_an_operator_looks_and_clears_up_but_answers_for_nobody(
     assert allowed(operator, own, "of-olga", "olga") == OPERATORS | OWNERS
 
 
+@pytest.mark.clause("E12", "E13b")
+def test_a_service_whose_login_is_an_operator_names_no_other_operators(
+    own: Logs, login: Callable[..., Logs], db: DictConnection
+) -> None:
+    service = login("client")
+    role = service.value("select session_user::text")
+    db.execute("select underseal.grant_access(%s, 'operator')", [role])
+    db.execute("select underseal.map_login(%s, 'olga')", [role])
+    assert allowed(service, own, "of-bob", "olga") == OPERATORS
+    assert allowed(service, own, "of-bob", "ann") == set()
+    assert allowed(service, own, "of-bob", "bob") == OWNERS
+    listed = [len(service.calls("list_executions", who)) for who in ("olga", "ann", "bob", "zoe")]
+    assert listed == [3, 1, 1, 0]
+
+
 @pytest.mark.clause("E12")
 def test_the_owner_of_the_schema_is_an_operator_only_where_operators_alone_are_asked(own: Logs) -> None:
     assert allowed(own, own, "of-ann", "mallory") == SCHEMA_OWNERS
