@@ -12,6 +12,8 @@ PINNED = "search_path=pg_catalog, pg_temp"
 
 # Without a pinned search_path, which would keep them from being inlined. `clock` is not SECURITY DEFINER either.
 INLINED = {
+    "_content_limit": "a constant",
+    "_leaves_a_park": "a comparison with constants, for every event that meets a parked execution",
     "clock": "read in predicates of every row",
     "_current_version": "read for every row of a claim",
     "_is_envelope": "judged for every row of a claim; an SQL-standard body, whose names are bound when it is made",
@@ -62,6 +64,7 @@ KEY_EXCEPTIONS = {
 
 # Triggers that write: at the origin only, so that a logical replica does not write twice.
 ORIGIN_ONLY = {
+    "execution_delete_rest": "deletes what hangs on the executions",
     "held_event_queue": "queues the event for the outbox",
     "held_operation_record_insert": "writes the event",
     "held_operation_record_update": "writes the event",
