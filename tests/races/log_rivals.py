@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from tests.races.log_audit import World
 from underseal.testing import DictConnection, TestClock, TestDatabase, unique_name
 
 Row = dict[str, Any]
+Told = list[tuple[str, str | None]]
 
 OWNER: Final = "ann"
 LEASE: Final = timedelta(minutes=1)
@@ -292,7 +292,7 @@ class Ring:
     admin: DictConnection
     clock: TestClock
     database: TestDatabase
-    known: dict[object, tuple[list[tuple[str, str]], str]] = field(default_factory=dict)
+    known: dict[object, tuple[Told, str]] = field(default_factory=dict)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
 
     def stage(self, name: str, continued: bool = False, old: bool = False) -> Case:
@@ -360,11 +360,6 @@ class Ring:
         return set(row["pids"])
 
 
-def told(rows: Iterable[Row]) -> list[tuple[str, str]]:
+def told(rows: Iterable[Row]) -> Told:
     """Outcomes and reasons."""
     return [(row["outcome"], row["reason"]) for row in rows]
-
-
-def as_json(value: object) -> str:
-    """JSON text."""
-    return json.dumps(value)

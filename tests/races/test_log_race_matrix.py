@@ -8,16 +8,16 @@ from __future__ import annotations
 import pytest
 
 from tests.races.log_audit import audit
-from tests.races.log_rivals import ACTS, Act, Case, Ring, fork_of, told
+from tests.races.log_rivals import ACTS, Act, Case, Ring, Told, fork_of, told
 
 pytestmark = pytest.mark.clause("T4b", "E1", "E2", "E7")
 
-Outcome = tuple[list[tuple[str, str]], str]
+Outcome = tuple[Told, str]
 
 
 def alone(ring: Ring, case: Case, *names: str) -> Outcome:
     """What acts come to one after the other, each committed: what the last one was told, and what there is then."""
-    answer: list[tuple[str, str]] = []
+    answer: Told = []
     for rival, name in zip((ring.a, ring.b)[-len(names) :] if names else (), names, strict=True):
         answer = told(ACTS[name].do(rival, case))
     world = case.world(ring.admin)
