@@ -120,7 +120,6 @@ begin
       where w.flow = f.flow and w.wake_at > coalesce(l.floor_at, '-infinity') and w.wake_at <= moment
         and w.kind in ('drive', 'timer', 'inbox') and (w.claimed_until is null or w.claimed_until <= moment)
         and (w.kind = 'drive' or not underseal._is_claimed(w.chain_id, w.member, moment))
-        and exists (select from underseal.execution e where e.chain_id = w.chain_id and e.member = w.member)
       order by w.wake_at
       limit max_wakes) w
     order by turn, w.wake_at
@@ -171,7 +170,7 @@ begin
     from unnest(chains, members, kinds) as c (chain_id, member, kind)
     join underseal.wake w on w.chain_id = c.chain_id and w.member = c.member and w.kind = c.kind
     group by c.chain_id, c.member
-    having bool_and(w.claimed_until is null or w.claimed_until <= moment) and bool_or(w.wake_at <= moment)),
+    having bool_and(w.claimed_until is null or w.claimed_until <= moment)),
   whole as materialized (
     select h.* from held h
     where h.wakes = (
@@ -187,12 +186,12 @@ begin
     set fence = e.fence + 1
     from whole h
     where e.chain_id = h.chain_id and e.member = h.member
-    returning e.chain_id, e.member, e.flow, e.flow_version, e.status, e.head, e.fence, e.incarnation, e.cancel_requested)
-  select 'claimed'::text, null::text, null::text, h.kind, underseal._execution_id(d.chain_id, d.member), d.flow,
-    d.flow_version, d.status, d.head, d.fence, d.incarnation, h.attempts, h.wake_at, d.cancel_requested
+    returning h.kind, e.chain_id, e.member, e.flow, e.flow_version, e.status, e.head, e.fence, e.incarnation, h.attempts,
+      h.wake_at, e.cancel_requested)
+  select 'claimed'::text, null::text, null::text, d.kind, underseal._execution_id(d.chain_id, d.member), d.flow,
+    d.flow_version, d.status, d.head, d.fence, d.incarnation, d.attempts, d.wake_at, d.cancel_requested
   from driver d
-  join whole h on h.chain_id = d.chain_id and h.member = d.member
-  order by h.wake_at, d.chain_id, d.member;
+  order by d.wake_at, d.chain_id, d.member;
 end
 $$;
 comment on function underseal.claim_due(text, text[], interval, integer) is
@@ -218,8 +217,9 @@ begin
   end if;
   return query
   with asked as materialized (
-    select distinct i.id, underseal._chain_of(i.id) as chain_id, underseal._member_of(i.id) as member
-    from unnest(execution_ids) as i (id)),
+    select distinct underseal._execution_id(i.chain_id, i.member) as id, i.chain_id, i.member
+    from (
+      select underseal._chain_of(n.id) as chain_id, underseal._member_of(n.id) as member from unnest(execution_ids) as n (id)) i),
   held as materialized (
     select w.chain_id, w.member, w.kind
     from asked a
@@ -234,19 +234,21 @@ begin
     from held h
     where w.chain_id = h.chain_id and w.member = h.member and w.kind = h.kind
     returning w.chain_id, w.member)
-  select case when r.kept then 'renewed' when a.busy then 'busy' else 'lost' end,
-    null::text,
-    case when not r.kept then case when a.busy
-      then 'Expected the claim''s wake to be free, found that another session holds it. The claim is as it was; renew it again.'
-      else 'Expected a claim of this worker, found none: it was given back or ran out, or the execution parked or ended.' end end,
-    a.id
+  select case max(s.said) when 2 then 'renewed' when 1 then 'busy' else 'lost' end, null::text,
+    case max(s.said)
+      when 1 then 'Expected the claim''s wake to be free, found that another session holds it. The claim is as it was; renew it again.'
+      when 0 then 'Expected a claim of this worker, found none: it was given back or ran out, or the execution parked or ended.' end,
+    s.id
   from (
-    select a.id, a.chain_id, a.member, exists (
-      select from underseal.wake w
-      where w.chain_id = a.chain_id and w.member = a.member and w.claimed_by = worker) as busy
-    from asked a) a
-  cross join lateral (
-    select exists (select from renewed r where r.chain_id = a.chain_id and r.member = a.member) as kept) r;
+    select a.id, 0 as said from asked a
+    union all
+    select a.id, 1 from asked a
+    join underseal.wake w on w.chain_id = a.chain_id and w.member = a.member and w.kind in ('drive', 'timer', 'inbox')
+    where w.claimed_by = worker
+    union all
+    select underseal._execution_id(r.chain_id, r.member), 2 from renewed r) s
+  group by s.id
+  order by s.id;
 end
 $$;
 comment on function underseal.renew_claims(text, text[], interval) is
@@ -277,8 +279,9 @@ begin
   end if;
   return query
   with asked as materialized (
-    select distinct i.id, underseal._chain_of(i.id) as chain_id, underseal._member_of(i.id) as member
-    from unnest(execution_ids) as i (id)),
+    select distinct underseal._execution_id(i.chain_id, i.member) as id, i.chain_id, i.member
+    from (
+      select underseal._chain_of(n.id) as chain_id, underseal._member_of(n.id) as member from unnest(execution_ids) as n (id)) i),
   held as materialized (
     select w.chain_id, w.member, w.kind
     from asked a
@@ -291,19 +294,21 @@ begin
     from held h
     where w.chain_id = h.chain_id and w.member = h.member and w.kind = h.kind
     returning w.chain_id, w.member)
-  select case when r.given then 'released' when a.busy then 'busy' else 'lost' end,
-    null::text,
-    case when not r.given then case when a.busy
-      then 'Expected the claim''s wake to be free, found that another session holds it. The claim runs out by itself.'
-      else 'Expected a claim of this worker, found none: it was given back or ran out, or the execution parked or ended.' end end,
-    a.id
+  select case max(s.said) when 2 then 'released' when 1 then 'busy' else 'lost' end, null::text,
+    case max(s.said)
+      when 1 then 'Expected the claim''s wake to be free, found that another session holds it. The claim runs out by itself.'
+      when 0 then 'Expected a claim of this worker, found none: it was given back or ran out, or the execution parked or ended.' end,
+    s.id
   from (
-    select a.id, a.chain_id, a.member, exists (
-      select from underseal.wake w
-      where w.chain_id = a.chain_id and w.member = a.member and w.claimed_by = worker) as busy
-    from asked a) a
-  cross join lateral (
-    select exists (select from given g where g.chain_id = a.chain_id and g.member = a.member) as given) r;
+    select a.id, 0 as said from asked a
+    union all
+    select a.id, 1 from asked a
+    join underseal.wake w on w.chain_id = a.chain_id and w.member = a.member and w.kind in ('drive', 'timer', 'inbox')
+    where w.claimed_by = worker
+    union all
+    select underseal._execution_id(r.chain_id, r.member), 2 from given r) s
+  group by s.id
+  order by s.id;
 end
 $$;
 comment on function underseal._release_claims(text, text[], interval) is 'Gives claims back; due again after retry_in, or as they were.';

@@ -305,3 +305,29 @@ def test_a_storm_of_workers_ends_every_execution_once(database: TestDatabase) ->
     w.rows("update underseal.wake set wake_at = underseal.clock()")
     last = w.claim("last", lease=MINUTE, most=1000)
     assert sorted(claimed(last)) == sorted(set(ids) - set(ended))
+
+
+@pytest.mark.clause("E7")
+def test_a_claim_is_judged_again_under_the_locks(
+    w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock
+) -> None:
+    w.parked("a", arms=({"for": 30}, {"topic": "news"}))
+    w.message("a")
+    # the search stops here, with what it saw before
+    w.rows(
+        """create or replace function underseal._is_claimed(chain_id text, member text, moment timestamptz)
+           returns boolean language plpgsql
+           as $$ begin perform pg_advisory_xact_lock_shared(7); return false; end $$"""
+    )
+    v.rows("set lock_timeout = 0")
+    with w.connection.transaction():
+        w.rows("select pg_advisory_xact_lock(7)")
+        late = in_background(v.claim, "w2")
+        wait_blocked(admin, v.connection.info.backend_pid)
+        w.rows(LOCK.format("execution"), "a")
+        w.rows(
+            "update underseal.wake set claimed_by = 'w1', claimed_until = underseal.clock() + interval '1 minute'"
+            " where kind = 'timer'"
+        )
+    assert late.result(10) == []
+    assert w.wakes("a")["timer"]["claimed_by"] == "w1"

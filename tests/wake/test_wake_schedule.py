@@ -399,3 +399,11 @@ def test_the_table_itself_refuses_absurd_values(
 ) -> None:
     with pytest.raises(psycopg.errors.CheckViolation):
         database.connect(OWNER).execute(f"update underseal.schedule set {column} = %s".encode(), [value])
+
+
+def test_a_wake_that_a_paused_schedule_was_left_with_by_hand_starts_nothing(
+    s: Wakes, clock: TestClock
+) -> None:
+    s.rows("update underseal.schedule set paused = true")
+    clock.advance(hours=1)
+    assert s.claim_schedules() == []
