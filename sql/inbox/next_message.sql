@@ -104,7 +104,7 @@ begin
     -- Found again under the lock: still the wait's first answer, still the topic's head. Whoever was handed it can open it.
     steps := underseal._plan_answers(chain, it.line, it.waits, moment, null, true, 1);
     step := steps[cardinality(steps)];
-    if step ->> 'do' = 'deliver' and step ->> 'wait' = consume_message.wait and step ->> 'topic' = consume_message.topic
+    if step ->> 'wait' = consume_message.wait and step ->> 'topic' = consume_message.topic
       and (step ->> 'inbox_seq')::bigint = consume_message.inbox_seq
       and exists (
         select from underseal.inbox_message m

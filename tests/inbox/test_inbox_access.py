@@ -10,7 +10,8 @@ import pytest
 
 from tests.held.sql.kernel import Kernel, outcome
 from tests.inbox.box import OWNER, Box, box
-from underseal.testing import DictConnection, TestClock, TestDatabase
+from underseal.testing import OWNER as OWNING
+from underseal.testing import DictConnection, TestClock, TestDatabase, in_background, wait_blocked
 
 ACCESSES = ("client", "approver", "worker", "operator", "sealer", "reader")
 VERBS = {
@@ -30,6 +31,25 @@ As = Callable[..., Box]
 def own(db: DictConnection, clock: TestClock) -> Box:
     """An execution of ann's, in a database of the test's own."""
     return box(Kernel(db, clock))
+
+
+@pytest.fixture
+def policy(database: TestDatabase, db: DictConnection, admin: DictConnection) -> Callable[[str], None]:
+    """Set a policy of the host's, by the body of its function."""
+
+    def make(body: str) -> None:
+        host = database.create_role("host")
+        admin.execute("create schema host")
+        admin.execute(f"grant usage on schema host to {OWNING}")
+        admin.execute(
+            "create function host.may(op text, principal text, owner text, execution_id text, flow text)"
+            f" returns boolean language plpgsql security definer as $$ begin {body} return true; end $$"
+        )
+        admin.execute(f'grant usage, create on schema host to "{host}"')
+        admin.execute(f'alter function host.may owner to "{host}"')
+        db.execute("select underseal.set_access_policy('host.may(text,text,text,text,text)')")
+
+    return make
 
 
 @pytest.fixture
@@ -157,14 +177,48 @@ def test_an_owner_does_not_discard(as_login: As, own: Box) -> None:
 
 
 @pytest.mark.clause("I3", "E12")
-def test_the_name_of_a_client_discards_nothing(as_login: As, own: Box, db: DictConnection) -> None:
+@pytest.mark.parametrize("anything_goes", [False, True])
+def test_the_name_of_a_client_discards_nothing(
+    as_login: As, own: Box, db: DictConnection, policy: Callable[[str], None], anything_goes: bool
+) -> None:
     own.put("a")
     both = as_login("operator", mapped="olga")
     role = both.k.value("select session_user::text")
     db.execute("select underseal.grant_access(%s, 'client')", [role])
+    if anything_goes:
+        policy("")
     assert both.put("a", who=OWNER) == 2
     assert outcome(both.discard("a", who=OWNER)) == ("denied", "execution")
     assert both.discard("a", who="olga")["discarded"] == 2
+
+
+LATER = {
+    "send": lambda b: b.send("a"),
+    "discard": lambda b: b.discard("a"),
+}
+
+
+@pytest.mark.clause("E12")
+@pytest.mark.parametrize("act", LATER.values(), ids=LATER.keys())
+def test_what_was_judged_is_what_is_locked(
+    database: TestDatabase,
+    own: Box,
+    admin: DictConnection,
+    policy: Callable[[str], None],
+    act: Callable[[Box], Any],
+) -> None:
+    """Between the judgement and the lock the execution is deleted, and its id taken by somebody else."""
+    policy("perform pg_advisory_xact_lock(42);")
+    mine = own.on(Kernel(database.connect(OWNING), own.k.clock))
+    own.write("cancelled")
+    with admin.transaction():
+        admin.execute("select pg_advisory_xact_lock(42)")
+        waiting = in_background(act, mine)
+        wait_blocked(database.connect(), mine.k.connection.info.backend_pid)
+        own.k.do("delete from underseal.execution where chain_id = %s", own.chain)
+        Box(own.k, own.id, owner="eve").start().put_as("eve", "x")
+    assert outcome(waiting.result(10)) == ("denied", "execution")
+    assert own.pending() == [1]
 
 
 CALLS = {

@@ -93,6 +93,15 @@ def test_a_discard_with_nothing_behind_it_wakes_nobody(b: Box) -> None:
     assert b.wakes() == []
 
 
+def test_a_discard_wakes_nobody_who_runs(b: Box) -> None:
+    b.put("a")
+    b.park(w1=["a"], w2=["b"])
+    b.put("b")
+    b.put("c")
+    b.discard("c")
+    assert (b.status, b.open_waits(), b.wakes()) == ("running", ["w2"], ["drive"])
+
+
 @pytest.mark.clause("I3")
 def test_a_discard_leaves_a_parked_and_a_running_execution_as_they_are(b: Box) -> None:
     b.step()

@@ -24,15 +24,6 @@ def unchanged(b: Box, row: Any, before: Any) -> None:
     assert b.k.everything() == before
 
 
-def put_as(b: Box, sender: str, message_id: str, topic: str = "a") -> tuple[str, int]:
-    """Put a message of somebody else's, as the verbs for gates and children do."""
-    (row,) = b.k.rows(
-        "select * from underseal._put_message(%s, %s, %s, '1', %s, %s, null, null)",
-        b.chain, b.line, topic, sender, message_id,
-    )  # fmt: skip
-    return row["outcome"], row["inbox_seq"]
-
-
 def test_numbers_have_no_gap_whatever_is_refused_between(b: Box) -> None:
     assert b.put("a") == 1
     b.send("$a")
@@ -205,8 +196,8 @@ def test_a_repetition_is_a_duplicate_while_it_waits_and_after(b: Box) -> None:
 @pytest.mark.clause("I2")
 def test_an_id_is_its_senders(b: Box) -> None:
     b.put("a", message_id="m")
-    assert put_as(b, "eve", "m") == ("sent", 2)
-    assert put_as(b, "eve", "m") == ("duplicate", 2)
+    assert b.put_as("eve", "m") == ("sent", 2)
+    assert b.put_as("eve", "m") == ("duplicate", 2)
     b.park(w1=["a"], w2=["a"])
     assert [fact["key"] for fact in b.facts()] == [key(OWNER, "m").hex(), key("eve", "m").hex()]
     assert [fact["sender"] for fact in b.facts()] == [OWNER, "eve"]
@@ -215,7 +206,7 @@ def test_an_id_is_its_senders(b: Box) -> None:
 @pytest.mark.clause("I2")
 def test_sender_and_id_cannot_be_shifted_into_each_other(b: Box) -> None:
     b.put("a", message_id="bc")
-    assert put_as(b, f"{OWNER}b", "c") == ("sent", 2)
+    assert b.put_as(f"{OWNER}b", "c") == ("sent", 2)
 
 
 @pytest.mark.clause("I2")
