@@ -197,6 +197,26 @@ def test_two_that_recover_one_execution(log_ring: Ring, same_name: bool, undone:
     audit(case.world(log_ring.admin))
 
 
+@pytest.mark.clause("E8")
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_recovery_that_waits_for_a_renewal(log_ring: Ring, undone: bool) -> None:
+    """A driver that was taken for dead renews its claim just then: whether it lives is judged under the lock."""
+    case = log_ring.stage("running")
+    (claim,) = log_ring.c.calls("claim_due", "node-1", [case.flow], LEASE, 1)
+    log_ring.clock.advance(minutes=2)
+    observed = (case.id, claim["head"], claim["fence"], claim["incarnation"])
+    _, answer = meet(
+        log_ring,
+        lambda rival: rival.calls("renew_claims", "node-1", [case.id], LEASE),
+        lambda rival: rival.call("recover_execution", *observed, "node-2", LEASE),
+        undone=undone,
+    )
+    assert told([answer]) == ([("recovered", None)] if undone else [("conflict", "claimed")])
+    (wake,) = case.world(log_ring.admin).tables["wake"]
+    assert wake["claimed_by"] == ("node-2" if undone else "node-1")
+    audit(case.world(log_ring.admin))
+
+
 @pytest.mark.clause("E2")
 @pytest.mark.parametrize("verb", ["acquire_fence_if", "append_if_unchanged", "recover_execution"])
 @pytest.mark.parametrize("undone", [False, True])
