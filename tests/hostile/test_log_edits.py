@@ -294,6 +294,24 @@ def test_nor_do_two_of_them(k: Kernel, was: str, first: str) -> None:
             assert code == (None if may else "US002"), (last, status)
 
 
+@pytest.mark.clause("T5c")
+@pytest.mark.parametrize("column", ["sealed", "cancel_requested"])
+def test_a_mark_is_not_taken_back(k: Kernel, column: str) -> None:
+    b = bring(k, "running")
+    if column == "sealed":
+        k.do(
+            "insert into underseal.event (chain_id, member, seq, recorded_at, type, data, metadata)"
+            " values (%s, '', 2, underseal.clock(), 'STEP_COMPLETED', '{}', '{\"seal\": {}}')",
+            b.chain,
+        )
+    else:
+        k.call("cancel_execution", b.id, "ann")
+    assert b.execution()[column]
+    move = f"update underseal.execution set head = head + 1, {column} = %s where chain_id = %s"
+    event = (INSERT, (1, "STEP_COMPLETED", "{}", b.chain))
+    assert [tried(k, True, event, (move, (mark, b.chain))) for mark in (True, False)] == [None, "US002"]
+
+
 @pytest.mark.clause("T5c", "E1")
 @pytest.mark.parametrize("replica", [False, True])
 def test_a_head_is_the_last_event(k: Kernel, replica: bool) -> None:

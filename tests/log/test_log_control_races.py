@@ -276,3 +276,15 @@ def test_content_that_is_stored_again_while_a_sweep_comes_stays(pair: Pair) -> N
         assert pair.a.call("put_content", b.id, "1", 1)["outcome"] == "stored"
         assert [row["reason"] for row in pair.b.calls("sweep_content")] == ["busy"]
     assert pair.b.calls("sweep_content") == []
+
+
+@pytest.mark.clause("I6", "T4b")
+def test_a_purge_takes_chains_it_has_whole(pair: Pair) -> None:
+    b = box(pair.a)
+    b.go_on().write("complete")
+    with pair.a.connection.transaction():
+        pair.a.rows(
+            "select from underseal.execution where chain_id = %s and member = '2' for no key update", b.chain
+        )
+        assert pair.b.calls("purge_executions", "0") == []
+    assert [row["deleted"] for row in pair.b.calls("purge_executions", "0")] == [2]

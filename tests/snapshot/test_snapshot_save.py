@@ -123,6 +123,7 @@ def test_one_event_has_one_snapshot_and_two_are_kept(b: Box) -> None:
         assert outcome(save(b, state="2")) == ("unchanged", None)
         assert b.k.everything() == before
     assert saved(b) == [3, 4]
+    assert load(b)["seq"] == 4
 
 
 @pytest.mark.clause("E9")
