@@ -358,6 +358,18 @@ def test_an_id_that_is_taken_again(log_ring: Ring, how: str) -> None:
 
 
 @pytest.mark.clause("E2")
+def test_an_id_that_is_taken_again_and_again(log_ring: Ring) -> None:
+    case, rival = log_ring.stage("running"), log_ring.a
+    fences = [case.fence]
+    for how in ("delete", "purge", "delete"):
+        fences.append(rival.call("acquire_fence", case.id)["fence"])
+        replace(log_ring, case, how)(rival)
+        fences.append(rival.state(case.id)["fence"])
+    assert fences == sorted(set(fences))
+    audit(case.world(log_ring.admin), {case.place: fences[-1]})
+
+
+@pytest.mark.clause("E2")
 @pytest.mark.parametrize("name", [*BY_INCARNATION, "append", "deliver", "save_snapshot", "put_content"])
 def test_a_driver_that_waits_while_the_id_is_taken_again(log_ring: Ring, name: str) -> None:
     """It waited for a row that is gone, and must not take the new one's place for its own."""
