@@ -100,14 +100,22 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  judged record;
   found_body json;
 begin
-  if not (select a.allowed from underseal._allowed('read', execution_id, get_content.principal, '{client,worker,operator}') a) then
+  select j.* into judged
+  from underseal._judge_access('read', execution_id, get_content.principal, '{client,worker,operator}') j;
+  if judged.cause is not null then
+    perform underseal._record_denial('read', execution_id, judged.principal, judged.cause, judged.known);
     return query select d.*, null::json from underseal._execution_denied() d;
     return;
   end if;
-  select c.body into found_body from underseal.content c
-  where c.chain_id = underseal._chain_of(execution_id) and c.hash = get_content.hash;
+  -- of the execution that was judged, and of no other that has its id by now
+  select c.body into found_body
+  from underseal.execution e
+  join underseal.content c on c.chain_id = e.chain_id
+  where e.chain_id = underseal._chain_of(execution_id) and e.member = underseal._member_of(execution_id)
+    and e.incarnation = judged.incarnation and c.hash = get_content.hash;
   return query select case when found_body is null then 'none' else 'content' end, null::text,
     case when found_body is null then underseal._content_message('none') end, found_body;
 end

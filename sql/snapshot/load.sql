@@ -10,8 +10,11 @@ begin
   select j.* into judged
   from underseal._judge_access('read', execution_id, load_snapshot.principal, '{client,worker,operator}') j;
   if judged.cause is null then
-    select s.* into newest from underseal.snapshot s
-    where s.chain_id = underseal._chain_of(execution_id) and s.member = underseal._member_of(execution_id)
+    -- of the execution that was judged, and of no other that has its id by now
+    select s.* into newest from underseal.execution e
+    join underseal.snapshot s on s.chain_id = e.chain_id and s.member = e.member
+    where e.chain_id = underseal._chain_of(execution_id) and e.member = underseal._member_of(execution_id)
+      and e.incarnation = judged.incarnation
     order by s.seq desc
     limit 1;
     judged.cause := case when not underseal.seal_opens(newest.metadata -> 'seal', capability) then 'sealed' end;

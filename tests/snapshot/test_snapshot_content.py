@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.held.sql.kernel import Row, outcome
+from tests.held.sql.kernel import Kernel, Row, outcome
 from tests.inbox.box import Box, box
+from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, in_background, wait_blocked
 
 
 def put(b: Box, text: str | None = '{"n": 1.50}', fence: int | None = 1) -> Row:
@@ -182,3 +183,35 @@ def test_a_number_that_jsonb_has_no_room_for_hides_no_reference(b: Box) -> None:
     b.k.clock.advance(hours=2)
     assert (b.chain, "skipped", "unreadable", 0) in sweep(b)
     assert idle not in kept(b)
+
+
+@pytest.mark.clause("E12", "T4b")
+@pytest.mark.parametrize("verb", ["load_snapshot", "get_content"])
+def test_what_is_read_is_what_was_judged(
+    db: DictConnection, clock: TestClock, admin: DictConnection, database: TestDatabase, verb: str
+) -> None:
+    """While the policy thinks, the execution is deleted, and somebody else takes its id."""
+    b = box(Kernel(db, clock))
+    hashed = stored(b, "1")
+    b.k.call("save_snapshot", b.id, 1, 0, "1")
+    arguments = [b.id, "ann"] if verb == "load_snapshot" else [b.id, hashed, "ann"]
+    host = database.create_role("host")
+    admin.execute("create schema host")
+    admin.execute(f"grant usage on schema host to {OWNER}")
+    admin.execute(
+        """create function host.may(text, text, text, text, text) returns boolean language sql security definer
+           return pg_advisory_xact_lock_shared(7) is not null"""
+    )
+    admin.execute(f'grant all on schema host to "{host}"')
+    admin.execute(f'alter function host.may owner to "{host}"')
+    b.k.call("set_access_policy", "host.may(text,text,text,text,text)")
+    assert outcome(b.k.call(verb, *arguments))[0] in ("snapshot", "content")
+
+    admin.execute("select pg_advisory_lock(7)")
+    reading = in_background(b.k.call, verb, *arguments)
+    wait_blocked(admin, b.k.connection.info.backend_pid)
+    with admin.transaction():
+        admin.execute("alter table underseal.execution disable trigger all")
+        admin.execute("update underseal.execution set owner = 'bob', incarnation = gen_random_uuid()")
+    admin.execute("select pg_advisory_unlock(7)")
+    assert outcome(reading.result(10)) == ("none", None)
