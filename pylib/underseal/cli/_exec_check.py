@@ -96,7 +96,7 @@ def _print(one: Verification) -> None:
     for difference in one.differences:
         out.print(Text(f"  {difference.what}", style="bold"))
         for name, value in (("tables", difference.tables), ("log", difference.log)):
-            out.print(Text(f"    {name:<8}", style="dim").append(_value(difference, value), "not dim"))
+            out.print(Text.assemble((f"    {name:<8}", "dim"), _value(difference, value)))
 
 
 def _value(difference: Difference, value: Any) -> Text:

@@ -47,8 +47,19 @@ class Railed:
             console.render_lines(self._content, options.update_width(width), pad=False)
         ):
             yield rail if number else first
-            yield from line
+            yield from _without_padding(line)
             yield Segment.line()
+
+
+def _without_padding(line: list[Segment]) -> list[Segment]:
+    """A table fills its columns up; into a file that is only length."""
+    end = len(line)
+    while end and not line[end - 1].text.strip(" "):
+        end -= 1
+    if not end:
+        return []
+    last = line[end - 1]
+    return [*line[: end - 1], Segment(last.text.rstrip(" "), last.style)]
 
 
 class Timeline:

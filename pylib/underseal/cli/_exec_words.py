@@ -61,6 +61,8 @@ def told(event: LogEvent) -> Told:
     Parameters:
         event: the event.
     """
+    if not getattr(event.data, "readable", True):
+        return in_full(event)
     try:
         one = _WORDS[event.type](event.data or {})
     except (KeyError, AttributeError, TypeError):  # the application's own, or not as its verb writes it
@@ -75,9 +77,10 @@ def in_full(event: LogEvent) -> Told:
     Parameters:
         event: the event.
     """
-    return Told(
-        event.type, _STYLES.get(event.type, ""), _seal_lines(event), [("", event.data)] if event.data else []
-    )
+    # an object too deep to be read is empty and still something to tell of
+    shown = event.data is not None and (event.data or not getattr(event.data, "readable", True))
+    values = [("", event.data)] if shown else []
+    return Told(event.type, _STYLES.get(event.type, ""), _seal_lines(event), values)
 
 
 def _seal_lines(event: LogEvent) -> list[Text]:
