@@ -15,8 +15,8 @@ class Sent(Outcome):
     """What became of a message, or of an answer to a gate.
 
     Attributes:
-        outcome: `sent`; `duplicate` (this sender sent this id before); `conflict` (`ended`; for a gate also
-            `already-answered`).
+        outcome: `sent`, for a gate `resumed`; `duplicate` (this sender sent this id before); `conflict` (`ended`;
+            for a gate also `already-answered`).
         inbox_seq: its number in the inbox, of a duplicate that of the first.
     """
 
@@ -28,8 +28,8 @@ class NextMessage(Outcome):
     """What could be delivered next. Nothing was changed.
 
     Attributes:
-        outcome: `message`; `timer` (a due arm, which comes first); `none`; `held` (its head does not open with this
-            capability); `conflict` (`stale-fence`).
+        outcome: `message`; `timer` (an instant that is due, which `deliver` answers); `none`; `held` (a message that
+            this capability does not open; operators are told); `not-found`; `conflict` (`stale-fence`, `ended`).
         wait, arm: which wait it answers, and which of its arms, from 0.
         topic, inbox_seq, message_key, message_id, sender: which message; to be handed to `consume_message`.
         payload: the message; in no repr.
@@ -59,8 +59,8 @@ class Consumed(Outcome):
     """What became of consuming a message.
 
     Attributes:
-        outcome: `consumed`; `conflict` (`stale-fence`, `stale`: something else is at the topic's head, or the wait
-            is answered).
+        outcome: `consumed`; `not-found`; `conflict` (`stale-fence`, `ended`; `stale`: something else comes first
+            now, or the wait is answered).
         seq: number of the event in the log.
     """
 
@@ -72,9 +72,9 @@ class Delivered(Outcome):
     """What one call could deliver.
 
     Attributes:
-        outcome: `delivered`, `none`, `conflict` (`stale-fence`).
+        outcome: `delivered`; `held`; `none`; `not-found`; `conflict` (`stale-fence`, `ended`).
         answered: how many waits were answered.
-        held: whether a message was passed over that takes the three steps, since it may be sealed.
+        held: whether a message that may be sealed holds up the rest; it takes `next_message` and `consume_message`.
     """
 
     answered: int | None = None
@@ -86,7 +86,7 @@ class Discarded(Outcome):
     """What became of discarding messages.
 
     Attributes:
-        outcome: `discarded`; `conflict` (`moved`: another message is at the topic's head).
+        outcome: `discarded`; `unchanged` (nothing waited); `conflict` (`moved`: another message is at the head).
         discarded: how many.
     """
 

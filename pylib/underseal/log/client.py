@@ -338,7 +338,7 @@ class Executions(_Client):
             connection: the caller's own, if wanted.
 
         Returns:
-            `sent`; `conflict` (`already-answered`, `ended`).
+            `resumed`; `conflict` (`already-answered`, `ended`).
 
         Errors:
             InboxMessageRefusedError: `too-large`, `envelope`, a malformed name.
@@ -368,6 +368,7 @@ class Executions(_Client):
             `requested`, `cancelled` (at once: it had not begun, or was forced), `unchanged`, `conflict` (`ended`).
 
         Errors:
+            ExecutionRefusedError: `malformed-reason`: more than 1000 characters.
             ExecutionDeniedError: not this principal, or none of this id.
         """
         return self._do(verbs.cancel(execution_id, principal_id(principal), reason, force), connection)
@@ -412,9 +413,10 @@ class Executions(_Client):
             connection: the caller's own, if wanted.
 
         Returns:
-            `discarded` and how many; `conflict` (`moved`).
+            `discarded` and how many; `unchanged`; `conflict` (`moved`).
 
         Errors:
+            ExecutionRefusedError: `malformed-note`: a reason of more than 256 characters.
             ExecutionDeniedError: not this principal, or none of this id.
         """
         steps = inbox.discard(execution_id, topic, principal_id(principal), reason, inbox_seq)
