@@ -117,7 +117,8 @@ class _Reading:
 
     def __init__(self, feed: Feed, longest: float) -> None:
         self._feed = feed
-        self._pace = Pace(SHORTEST, longest)
+        # the first idle look doubles it
+        self._pace = Pace(SHORTEST / 2, longest)
         self._ready: deque[LogEvent] = deque()
         self._reached = False
 
