@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from threading import Barrier
 from typing import Any, Final
+from uuid import UUID, uuid4
 
 import pytest
 from psycopg.types.json import Json
@@ -143,6 +144,27 @@ def test_a_timer_that_is_due_while_the_park_waits_for_its_lock(log_ring: Ring) -
 # ---- who drives ----
 
 
+def observe(case: Case, incarnation: UUID | None = None) -> dict[str, Callable[[Rival], Row]]:
+    """Everything a driver may do by what it observed."""
+    seen = (case.id, case.head, case.fence, incarnation or case.incarnation)
+    return {
+        "append": lambda rival: rival.call("append", case.id, case.fence, Json(STEP)),
+        "append_if_unchanged": lambda rival: rival.call("append_if_unchanged", *seen, Json(STEP)),
+        "batch": lambda rival: rival.write(
+            item("append", case.id, case.fence, incarnation=str(incarnation or case.incarnation), events=STEP)
+        )[0],
+        "acquire_fence_if": lambda rival: rival.call("acquire_fence_if", *seen),
+        "recover": lambda rival: rival.call("recover_execution", *seen, "w", LEASE),
+        "deliver": lambda rival: rival.call("deliver", case.id, case.fence),
+        "save_snapshot": lambda rival: rival.call("save_snapshot", case.id, case.fence, case.head, Json(1)),
+        "put_content": lambda rival: rival.call("put_content", case.id, Json(1), case.fence),
+    }
+
+
+BY_INCARNATION: Final = ("append_if_unchanged", "batch", "acquire_fence_if", "recover")
+BY_FENCE: Final = ("append", "deliver", "save_snapshot", "put_content")
+
+
 @pytest.mark.clause("E2", "E8")
 @pytest.mark.parametrize("verb", ["complete", "fail", "cancelled", "append", "park", "continue"])
 def test_a_stale_driver_of_the_same_name_is_refused(log_ring: Ring, verb: str) -> None:
@@ -239,6 +261,47 @@ def test_what_was_observed_before_another_wrote_holds_no_more(
     audit(case.world(log_ring.admin))
 
 
+@pytest.mark.clause("E2")
+@pytest.mark.parametrize("name", [*BY_INCARNATION, *BY_FENCE])
+@pytest.mark.parametrize("undone", [False, True])
+def test_what_was_observed_before_another_took_the_fence_holds_no_more(
+    log_ring: Ring, name: str, undone: bool
+) -> None:
+    case = log_ring.stage("running")
+    _, answer = meet(
+        log_ring, lambda rival: rival.call("acquire_fence", case.id), observe(case)[name], undone=undone
+    )
+    assert answer["reason"] == (None if undone else "stale-fence")
+    audit(case.world(log_ring.admin), {case.place: case.fence + (not undone)})
+
+
+@pytest.mark.clause("E2")
+@pytest.mark.parametrize("name", BY_INCARNATION)
+def test_what_was_observed_of_another_incarnation_is_gone(log_ring: Ring, name: str) -> None:
+    """Head and fence alone would say that it is the same."""
+    case = log_ring.stage("running")
+    untouched = everything(log_ring, case.chain)
+    answer = observe(case, uuid4())[name](log_ring.a)
+    assert told([answer]) == [("conflict", "gone")]
+    assert everything(log_ring, case.chain) == untouched
+
+
+@pytest.mark.clause("E2")
+@pytest.mark.parametrize("verb", ["acquire_fence", "acquire_fence_if"])
+@pytest.mark.parametrize("undone", [False, True])
+def test_nobody_takes_the_fence_of_what_ended_meanwhile(log_ring: Ring, verb: str, undone: bool) -> None:
+    case = log_ring.stage("running")
+    seen = (case.head, case.fence, case.incarnation) if verb == "acquire_fence_if" else ()
+    _, answer = meet(
+        log_ring,
+        lambda rival: rival.done(item("complete", case.id, case.fence)),
+        lambda rival: rival.call(verb, case.id, *seen),
+        undone=undone,
+    )
+    assert answer["reason"] == (None if undone else "ended")
+    assert log_ring.a.state(case.id)["fence"] == case.fence + undone
+
+
 # ---- who starts ----
 
 
@@ -303,26 +366,6 @@ def test_a_start_that_waits_for_another_of_its_id(
 # ---- a chain that goes, and its id that comes again ----
 
 
-def observe(case: Case) -> dict[str, Callable[[Rival], Row]]:
-    """Everything a driver may do by what it observed."""
-    seen = (case.id, case.head, case.fence, case.incarnation)
-    return {
-        "append": lambda rival: rival.call("append", case.id, case.fence, Json(STEP)),
-        "append_if_unchanged": lambda rival: rival.call("append_if_unchanged", *seen, Json(STEP)),
-        "batch": lambda rival: rival.write(
-            item("append", case.id, case.fence, incarnation=str(case.incarnation), events=STEP)
-        )[0],
-        "acquire_fence_if": lambda rival: rival.call("acquire_fence_if", *seen),
-        "recover": lambda rival: rival.call("recover_execution", *seen, "w", LEASE),
-        "deliver": lambda rival: rival.call("deliver", case.id, case.fence),
-        "save_snapshot": lambda rival: rival.call("save_snapshot", case.id, case.fence, case.head, Json(1)),
-        "put_content": lambda rival: rival.call("put_content", case.id, Json(1), case.fence),
-    }
-
-
-BY_INCARNATION: Final = ("append_if_unchanged", "batch", "acquire_fence_if", "recover")
-
-
 def replace(ring: Ring, case: Case, how: str) -> Callable[[Rival], None]:
     """End an execution, delete its chain and start another of its id that is as far."""
 
@@ -370,7 +413,7 @@ def test_an_id_that_is_taken_again_and_again(log_ring: Ring) -> None:
 
 
 @pytest.mark.clause("E2")
-@pytest.mark.parametrize("name", [*BY_INCARNATION, "append", "deliver", "save_snapshot", "put_content"])
+@pytest.mark.parametrize("name", [*BY_INCARNATION, *BY_FENCE])
 def test_a_driver_that_waits_while_the_id_is_taken_again(log_ring: Ring, name: str) -> None:
     """It waited for a row that is gone, and must not take the new one's place for its own."""
     case = log_ring.stage("running")
