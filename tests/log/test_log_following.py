@@ -201,7 +201,7 @@ def test_the_wait_grows_while_nothing_happens_and_starts_anew_with_news() -> Non
     waits = Waits()
     following._closed = waits  # type: ignore[assignment]
     assert [one.seq for one in following] == [0, 1, 2]
-    assert waits.asked == [min(LONGEST, SHORTEST * 2**n) for n in range(1, 9)] + [SHORTEST * 2]
+    assert waits.asked == [*[min(SHORTEST * 2**n, LONGEST) for n in range(8)], SHORTEST]
 
 
 def test_a_database_that_goes_away_is_waited_for_and_one_that_never_was_is_told() -> None:
