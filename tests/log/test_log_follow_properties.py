@@ -126,11 +126,11 @@ ACTIONS = st.tuples(
 
 
 @pytest.mark.clause("E11", "T4b")
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    actions=st.lists(ACTIONS, min_size=5, max_size=60),
+    actions=st.lists(ACTIONS, min_size=30, max_size=60),
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 50)),
-    cut=st.sampled_from([1, 2, 5, 4096]),
+    cut=st.sampled_from([1, 2, 3, 5, 4096]),
 )
 def test_a_reader_audits_any_interleaving(
     arena: tuple[TestDatabase, list[Logs]],
