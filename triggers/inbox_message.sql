@@ -4,6 +4,8 @@ create or replace function underseal._check_inbox_message() returns trigger
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+-- a plan made while the tables were small must not stay a scan of all executions
+set enable_seqscan = off
 as $$
 declare
   given bigint;

@@ -3,6 +3,7 @@ create or replace function underseal._cancel_execution(execution_id text, claime
 returns table (outcome text, reason text, message text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   asked record;

@@ -62,6 +62,7 @@ create or replace function underseal.put_content(execution_id text, body json, f
 returns table (outcome text, reason text, message text, hash bytea)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);
@@ -98,6 +99,7 @@ create or replace function underseal.get_content(execution_id text, hash bytea, 
 returns table (outcome text, reason text, message text, body json)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   judged record;
@@ -127,6 +129,7 @@ create or replace function underseal.sweep_content(max_chains integer default 10
 returns table (outcome text, reason text, message text, chain_id text, removed integer)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   until timestamptz := underseal.clock() - grace;

@@ -3,6 +3,7 @@ create or replace function underseal.delete_chain(chain_id text, principal text)
 returns table (outcome text, reason text, message text, deleted integer)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   judged record;

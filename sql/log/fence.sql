@@ -17,6 +17,8 @@ create or replace function underseal.acquire_fence(execution_id text)
 returns table (outcome text, reason text, message text, fence bigint, head bigint, status text, incarnation uuid)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+-- a plan made while the table was small must not stay a scan of all executions
+set enable_seqscan = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);
@@ -47,6 +49,7 @@ create or replace function underseal._acquire_fence_if(execution_id text, seen_h
 returns table (outcome text, reason text, message text, fence bigint, head bigint, status text, incarnation uuid)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);
@@ -97,6 +100,7 @@ create or replace function underseal._recover_execution(
 returns table (outcome text, reason text, message text, fence bigint, head bigint, status text, incarnation uuid)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);

@@ -3,6 +3,7 @@ create or replace function underseal.resume_gate(execution_id text, gate text, a
 returns table (outcome text, reason text, message text, inbox_seq bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);

@@ -5,6 +5,7 @@ create or replace function underseal._lock_judged(
   out allowed boolean, out principal text, out found_row underseal.execution)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);

@@ -3,6 +3,7 @@ create or replace function underseal._record_outcome(execution_id text, came_of_
 returns table (outcome text, reason text, message text, seq bigint)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   asked record;

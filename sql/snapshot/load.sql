@@ -2,6 +2,7 @@ create or replace function underseal.load_snapshot(execution_id text, principal 
 returns table (outcome text, reason text, message text, seq bigint, state json)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   judged record;

@@ -14,6 +14,7 @@ create or replace function underseal.save_snapshot(execution_id text, fence bigi
 returns table (outcome text, reason text, message text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);
