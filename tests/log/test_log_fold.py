@@ -1,0 +1,217 @@
+"""What single histories fold to, in SQL and in the reference fold, inserted at once and one by one (clause E4)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.held.sql.kernel import Kernel
+from tests.log.histories import BEGAN, History
+from tests.log.test_log_fold_property import agrees, folded, insert, undone
+from underseal.log.fold import IllegalHistory, fold, line_of, member_of
+from underseal.log.model import LogEvent
+
+Told = tuple[str, dict[str, Any]]
+
+START: Told = ("EXECUTION_STARTED", {"flow": "f", "flow_version": 1, "owner": "ann", "input": None})
+STEP: Told = ("STEP_DONE", {})
+TAKEN: Told = ("EXECUTION_RECOVERED", {"worker": "w", "attempt": 1})
+ASKED: Told = ("EXECUTION_CANCEL_REQUESTED", {"principal": "ann", "reason": None})
+FAILED: Told = ("EXECUTION_FAILED", {"error": 1})
+SAID: Told = ("OUTCOME_RECORDED", {"outcome": 1, "principal": "ann"})
+A, B = ({"wait": name, "arms": [{"topic": "t"}]} for name in "ab")
+DUE = {"wait": "d", "arms": [{"topic": "t"}, {"due": "2030-01-02T00:00:00.000000Z"}]}
+
+
+def park(*waits: dict[str, Any]) -> Told:
+    """A park."""
+    return "EXECUTION_SUSPENDED", {"waits": list(waits)}
+
+
+def fired(wait: str) -> Told:
+    """A timer's answer."""
+    return "TIMER_FIRED", {"wait": wait, "arm": 1}
+
+
+def key(name: str) -> str:
+    """A message's key."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def message(number: int, name: str, wait: str | None = None, topic: str = "t") -> Told:
+    """A message, delivered to a wait or disposed of."""
+    data = {"topic": topic, "inbox_seq": number, "key": key(name), "message_id": name, "sender": "ann"}
+    if wait is None:
+        return "MESSAGE_CONSUMED", {**data, "disposition": "discarded"}
+    return "MESSAGE_CONSUMED", {**data, "wait": wait, "arm": 0, "disposition": "delivered", "payload": 1}
+
+
+def history(told: Sequence[Told]) -> History:
+    """One execution's history; all of it at one instant."""
+    made = History("c")
+    for kind, data in told:
+        made.add(kind, data)
+    return made
+
+
+def insert_all(kernel: Kernel, statements: Sequence[Sequence[LogEvent]]) -> None:
+    """Insert in several statements."""
+    for statement in statements:
+        insert(kernel, statement)
+
+
+CASES: dict[str, tuple[Sequence[Told], dict[str, Any]]] = {
+    "start": ([START], {"status": "pending", "head": 0, "line": "", "owner": "ann"}),
+    "step": ([START, STEP], {"status": "running", "head": 1}),
+    "park": ([START, STEP, park(A, DUE)], {"status": "suspended", "waits": [A, DUE]}),
+    "park on nothing": ([START, park()], {"status": "suspended", "waits": []}),
+    "answer": ([START, park(A, B), message(1, "m", "a")], {"status": "running", "waits": [B]}),
+    "every answer": ([START, park(A, DUE), message(1, "m", "a"), fired("d")], {"waits": None}),
+    "answer to nothing": ([START, park(A), fired("x")], {"status": "running", "waits": [A]}),
+    "waits stay while it runs": ([START, park(A, B), fired("b"), STEP, SAID], {"waits": [A]}),
+    "parked again": ([START, park(A, B), fired("b"), STEP, park(DUE)], {"waits": [DUE]}),
+    "discarded while parked": ([START, park(A), message(1, "m")], {"status": "suspended", "waits": [A]}),
+    "asked to cancel": (
+        [START, park(A), ASKED],
+        {"status": "running", "cancel_requested": True, "waits": None},
+    ),
+    "asked, then parked": ([START, ASKED, park(A)], {"cancel_requested": True, "waits": [A]}),
+    "cancelled while parked": (
+        [START, park(A), ("EXECUTION_CANCELLED", {})],
+        {"status": "cancelled", "waits": None},
+    ),
+    "ended with waits": (
+        [START, park(A, B), fired("b"), ("EXECUTION_FAILED", {})],
+        {"status": "failed", "waits": None},
+    ),
+    "completed": ([START, ("EXECUTION_COMPLETED", {"output": 1}), SAID], {"status": "completed", "head": 2}),
+    "discarded after the end": (
+        [START, ("EXECUTION_COMPLETED", {}), message(4, "m")],
+        {"status": "completed", "inbox": {"cursors": {"t": 4}, "seen": [[key("m"), 4]]}},
+    ),
+    "taken over": ([START, STEP, TAKEN, TAKEN], {"status": "running", "recoveries": 2}),
+    "taken over, then asked": ([START, TAKEN, ASKED], {"recoveries": 1}),
+    "taken over, then outcome": ([START, TAKEN, SAID], {"recoveries": 1}),
+    "taken over, then progress": ([START, TAKEN, TAKEN, STEP], {"recoveries": 0}),
+    "progress, then taken over": ([START, TAKEN, STEP, TAKEN], {"recoveries": 1}),
+    "migrated": (
+        [START, ("EXECUTION_MIGRATED", {"flow_version": 2}), ("EXECUTION_MIGRATED", {"flow_version": 5})],
+        {"flow_version": 5, "status": "running"},
+    ),
+    "cursors only rise": (
+        [START, message(7, "a"), message(3, "b"), message(5, "c", topic="u")],
+        {"inbox": {"cursors": {"t": 7, "u": 5}, "seen": [[key("b"), 3], [key("c"), 5], [key("a"), 7]]}},
+    ),
+    "a key twice": (
+        [START, message(7, "a"), message(3, "a")],
+        {"inbox": {"cursors": {"t": 7}, "seen": [[key("a"), 7]]}},
+    ),
+    "the window": (
+        [START, message(1, "a"), message(2, "b"), message(1025, "c")],
+        {"inbox": {"cursors": {"t": 1025}, "seen": [[key("b"), 2], [key("c"), 1025]]}},
+    ),
+    "behind the window": (
+        [START, message(2000, "a"), message(976, "b"), message(977, "c")],
+        {"inbox": {"cursors": {"t": 2000}, "seen": [[key("c"), 977], [key("a"), 2000]]}},
+    ),
+    "carried over": (
+        [
+            (
+                START[0],
+                {**START[1], "carried": {"last_inbox_seq": 9, "cursors": {"t": 5}, "seen": [[key("a"), 5]]}},
+            ),
+            message(3, "b", topic="u"),
+        ],
+        {"inbox": {"cursors": {"t": 5, "u": 3}, "seen": [[key("b"), 3], [key("a"), 5]]}},
+    ),
+}
+
+IMPOSSIBLE: dict[str, tuple[Sequence[Told], Told]] = {
+    "after the end": ([START, ("EXECUTION_COMPLETED", {})], STEP),
+    "an answer after the end": ([START, park(A), ("EXECUTION_CANCELLED", {})], fired("a")),
+    "another end": ([START, FAILED], ("EXECUTION_CANCELLED", {})),
+    "a step while parked": ([START, park(A)], STEP),
+    "an end while parked": ([START, park(A)], ("EXECUTION_COMPLETED", {})),
+    "a recovery while parked": ([START, park(A)], TAKEN),
+    "a second start": ([START], START),
+    "no start": ([], STEP),
+}
+
+
+@pytest.fixture
+def kernel(log_kernel: Kernel) -> Iterator[Kernel]:
+    """The schema owner's view, undone afterwards."""
+    with undone(log_kernel) as kernel:
+        yield kernel
+
+
+@pytest.mark.clause("E4", "I2")
+@pytest.mark.parametrize("statements", [1, 2, 99])
+@pytest.mark.parametrize("name", CASES)
+def test_a_history_folds_to_what_it_says(kernel: Kernel, name: str, statements: int) -> None:
+    told, expected = CASES[name]
+    made = history(told)
+    size = -(-len(made.events) // statements)
+    for first in range(0, len(made.events), size):
+        insert(kernel, made.events[first : first + size])
+    agrees(kernel, [made])
+    result: Any = folded(kernel, made)
+    assert {member: result[member] for member in expected} == expected
+
+
+@pytest.mark.clause("E1", "E4")
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_cannot_follow_is_refused(kernel: Kernel, name: str, at_once: bool) -> None:
+    told, (kind, data) = IMPOSSIBLE[name]
+    made = history(told)
+    with pytest.raises(IllegalHistory):
+        made.add(kind, data)
+    wrong = LogEvent("c", len(made.events), kind, data, BEGAN)
+    if made.events and not at_once:
+        insert(kernel, made.events)
+    with pytest.raises(psycopg.Error) as caught, kernel.connection.transaction():
+        insert(kernel, [*(made.events if at_once else []), wrong])
+    assert caught.value.sqlstate in {"US002", "US005", "23514"}
+
+
+@pytest.mark.clause("E1")
+def test_a_hole_is_refused(kernel: Kernel) -> None:
+    made = history([START, STEP, STEP])
+    with pytest.raises(IllegalHistory):
+        fold([made.events[0], made.events[2]], "c")
+    for statements in ([[0, 2]], [[0], [2]], [[0], [1], [1]]):
+        with pytest.raises(psycopg.Error), kernel.connection.transaction(force_rollback=True):
+            insert_all(kernel, [[made.events[seq] for seq in statement] for statement in statements])
+
+
+@pytest.mark.clause("E4")
+@pytest.mark.parametrize("statements", [1, 2])
+def test_instants_are_the_first_events_and_the_latest(kernel: Kernel, statements: int) -> None:
+    made = History("c")
+    made.add(*START)
+    made.add(*STEP, None, 5)
+    made.add(*STEP, None, -3)
+    for part in [made.events] if statements == 1 else [made.events[:2], made.events[2:]]:
+        insert(kernel, part)
+    agrees(kernel, [made])
+    at = int(BEGAN.timestamp()) * 10**6
+    result: Any = folded(kernel, made)
+    assert (result["started_at"], result["changed_at"]) == (at, at + 5)
+    assert made.at - BEGAN == timedelta(microseconds=2)
+
+
+def test_members_and_lines() -> None:
+    ids = {
+        "c": ("", ""),
+        "c~2": ("2", ""),
+        "c~pay": ("pay", "pay"),
+        "c~pay.12": ("pay.12", "pay"),
+        "c~a2": ("a2", "a2"),
+    }
+    assert {name: (member_of(name), line_of(member_of(name))) for name in ids} == ids
