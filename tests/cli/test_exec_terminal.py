@@ -150,6 +150,20 @@ def test_a_reader_that_goes_away_is_no_error(flows: Flows) -> None:
             assert reading.stderr.read() == b"", more
 
 
+def test_a_reader_that_was_never_there_is_no_error_either(flows: Flows) -> None:
+    flows.start("e")
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "underseal", "inbox", "send", "e", "a", "--payload", "1"],
+        env={**os.environ, **flows.shop.env, "UNDERSEAL_PRINCIPAL": "ann"},
+        stdout=writing, stderr=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert done.stderr == b""
+    assert len(flows.executions.inbox("e", "ann")) == 1
+
+
 @pytest.mark.parametrize(("answer", "status"), [("n\n", "running"), ("\n", "running"), ("y\n", "cancelled")])
 def test_force_asks_a_person(flows: Flows, answer: str, status: str) -> None:
     flows.start("e\u202e")
