@@ -37,7 +37,6 @@ TABLES: Final = (*OF_A_CHAIN, "schedule", "fence_floor", "execution_denial")
 FORWARDS: Final = {
     "execution": {"fence", "last_inbox_seq", "log_start"},  # log_start below a snapshot, see below
     "inbox_cursor": {"inbox_seq"},
-    "inbox_seen": {"inbox_seq"},
     "content": {"stored_at"},
     "fence_floor": {"fence"},
 }
@@ -157,6 +156,8 @@ def test_no_column_is_edited(k: Kernel, table: str, replica: bool) -> None:
     full(k)
     beside(k)
     k.do("update underseal.wake set claimed_by = 'w1', claimed_until = underseal.clock()")
+    k.do("update underseal.execution set fence = 5")  # with room below it
+    k.do("update underseal.fence_floor set fence = 5")
     took: set[str] = set()
     for row in k.rows(f"select ctid::text, t.* from underseal.{table} t"):
         for column, kind in columns(k, table).items():
@@ -362,6 +363,17 @@ def test_nothing_of_a_chain_is_deleted_by_itself(k: Kernel, over: bool, replica:
                 assert code in ("US004", "US007"), table
 
 
+@pytest.mark.clause("T5c", "I6")
+@pytest.mark.parametrize("replica", [False, True])
+@pytest.mark.parametrize("status", ["pending", "running", "suspended"])
+def test_an_open_execution_is_not_deleted(k: Kernel, status: str, replica: bool) -> None:
+    b = bring(k, status)
+    delete = "delete from underseal.execution where chain_id = %s"
+    assert tried(k, replica, (delete, (b.chain,))) == "US007"
+    b.k.call("cancel_execution", b.id, "ann", None, True)
+    assert tried(k, replica, (delete, (b.chain,))) is None
+
+
 @pytest.mark.clause("T5c")
 @pytest.mark.parametrize("replica", [False, True])
 def test_nothing_is_truncated(k: Kernel, replica: bool) -> None:
@@ -403,13 +415,10 @@ def test_keys_are_forgotten_at_the_edge_of_the_window_alone(k: Kernel) -> None:
     b = box(k)
     b.put("a")
     b.park(w=["a"])
-    k.do("update underseal.execution set last_inbox_seq = 1024 where chain_id = %s", b.chain)
-    k.do(
-        "insert into underseal.inbox_seen (chain_id, line, message_key, inbox_seq) values (%s, '', sha256('x'), 1024)",
-        b.chain,
-    )
+    add = "insert into underseal.inbox_seen (chain_id, line, message_key, inbox_seq, turn) values (%s, '', sha256(%s), 2, %s)"
+    k.do(add, b.chain, "x", 1024)
     k.refused("US007", "delete from underseal.inbox_seen where inbox_seq = 1")
-    k.do("update underseal.inbox_seen set inbox_seq = 1025 where inbox_seq = 1024")
+    k.do(add, b.chain, "y", 1025)
     k.refused("US007", "delete from underseal.inbox_seen")
     assert k.do("delete from underseal.inbox_seen where inbox_seq = 1") == 1
 
