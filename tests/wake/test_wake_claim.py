@@ -189,7 +189,7 @@ def test_other_kinds_of_wakes_are_not_claimed(w: Wakes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["drive", "inbox"])
-def test_wakes_of_what_has_ended_or_vanished_are_retired(w: Wakes, kind: str) -> None:
+def test_wakes_of_what_has_ended_or_vanished_are_retired(w: Wakes, clock: TestClock, kind: str) -> None:
     w.start("ended")
     w.complete(w.claim()[0])
     for name in ("ended", "vanished"):
@@ -199,7 +199,10 @@ def test_wakes_of_what_has_ended_or_vanished_are_retired(w: Wakes, kind: str) ->
         )  # fmt: skip
     fence = w.execution("ended")["fence"]
     assert w.claim() == []
-    assert w.rows("select from underseal.wake") == []
+    assert w.rows("select chain_id from underseal.wake") == [{"chain_id": "vanished"}]
+    clock.advance(seconds=10)  # it takes a sweep
+    assert w.claim() == []
+    assert w.rows("select 1 from underseal.wake") == []
     assert w.execution("ended")["fence"] == fence
 
 

@@ -244,3 +244,9 @@ def test_an_instant_that_the_zones_rules_no_longer_have_starts_nothing() -> None
     # planned for 03:00 UTC by other rules
     plan = calendar.plan(at("2027-06-01T03:00Z"), at("2027-06-01T03:00:05Z"), "all")
     assert (plan.fires, plan.next_in) == ((), timedelta(hours=22))
+
+
+@pytest.mark.parametrize("missed", MISSED)
+def test_as_long_as_nothing_was_missed_each_instant_is_kept(missed: Missed) -> None:
+    plan = Calendar.read("*/20 * * * * *", "UTC").plan(DUE, DUE + ON_TIME, missed)
+    assert plan.fires == tuple(timedelta(seconds=20 * n) for n in range(4))

@@ -192,7 +192,7 @@ def _entries_read(connection: DictConnection) -> int:
     with connection.transaction(force_rollback=True):
         before = connection.execute(look).fetchone()
         assert (
-            connection.execute("select from underseal.claim_due('w', '{onboard}', '1 minute')").fetchall()
+            connection.execute("select 1 from underseal.claim_due('w', '{onboard}', '1 minute')").fetchall()
             == []
         )
         after = connection.execute(look).fetchone()

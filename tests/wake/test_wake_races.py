@@ -196,6 +196,14 @@ def test_two_firings_of_one_claim_start_once(
     assert len(w.started()) == 1
 
 
+def test_a_stranger_holds_up_no_schedule(w: Wakes, v: Wakes) -> None:
+    w.add()
+    with w.connection.transaction():
+        w.rows("select from underseal.schedule for no key update")
+        assert outcome(v.pause(principal="bob")) == ("not-found", None)
+        assert outcome(v.remove(principal="bob")) == ("not-found", None)
+
+
 def test_two_add_one_name_at_once(w: Wakes, v: Wakes, admin: DictConnection) -> None:
     for second, expected in (("ann", ("unchanged", None)), ("bob", ("conflict", "name-taken"))):
         with w.connection.transaction():
@@ -299,7 +307,7 @@ def test_a_storm_of_workers_ends_every_execution_once(database: TestDatabase) ->
                select from underseal.wake w where w.chain_id = e.chain_id and w.kind in ('drive', 'timer'))"""
     )
     assert stray == []
-    assert w.rows("select from underseal.wake w join underseal.execution e using (chain_id, member)"
+    assert w.rows("select 1 from underseal.wake w join underseal.execution e using (chain_id, member)"
                   " where underseal._is_ended(e.status)") == []  # fmt: skip
     w.rows("update underseal.wake set claimed_until = underseal.clock() where claimed_by is not null")
     w.rows("update underseal.wake set wake_at = underseal.clock()")
