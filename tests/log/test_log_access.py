@@ -388,11 +388,13 @@ def test_a_policy_that_fails_denies(own: Logs, hook: Hook, body: str) -> None:
 
 @pytest.mark.clause("E15b")
 def test_a_policy_never_has_our_rights(own: Logs, hook: Hook, admin: DictConnection) -> None:
-    hook(f"return current_user <> '{OWNER}';")
-    assert own.call("get_execution", "of-ann", "zoe")["outcome"] == "found"
+    hook(f"return current_user <> '{OWNER}' or execution_id = 'of-bob';")
+    for execution_id in ("of-ann", "of-bob"):
+        assert own.call("get_execution", execution_id, "zoe")["outcome"] == "found"
     # whoever owns it later is looked at before every call
     admin.execute(f"alter function host.may owner to {OWNER}")
-    assert own.call("get_execution", "of-ann", "zoe")["outcome"] == "denied"
+    for execution_id in ("of-ann", "of-bob"):
+        assert own.call("get_execution", execution_id, "zoe")["outcome"] == "denied"
 
 
 @pytest.mark.clause("E15a")

@@ -167,12 +167,16 @@ def test_now_is_after_everything_committed(own: Logs, session: Callable[[], Logs
     late = session()
     with late.connection.transaction():
         late.append("a")
+        own.start("younger")
         now = own.call("read_all", "now")
+        assert re.search(r"/\d+:\d+:\d+/", now["cursor"])
         assert (now["outcome"], now["execution_id"], now["data"]) == ("end", None, None)
-    own.start("b")
-    follower = reader(own, cursor=now["cursor"])
     # what ran then came later
-    assert follower.drain() == [("a", 3), ("b", 0)]
+    follower = reader(own, cursor=now["cursor"])
+    assert follower.drain() == [("a", 3)]
+    own.start("b")
+    assert follower.drain() == [("b", 0)]
+    assert reader(own, cursor=now["cursor"]).drain() == [("a", 3), ("b", 0)]
 
 
 @pytest.mark.clause("E11")
