@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from underseal.log.fold import Folding, IllegalHistory, line_of, member_of
@@ -111,7 +111,7 @@ class World:
             yield f"event {row['chain_id']} {row['member']} {row['seq']:>5} {row['type']} {json.dumps(data)}"
         for row in self.tables["wake"]:
             at, until = (
-                row[name] and round((datetime.fromisoformat(row[name]) - base).total_seconds())
+                row[name] and round((datetime.fromisoformat(row[name]) - base) / timedelta(minutes=10))
                 for name in ("wake_at", "claimed_until")
             )
             claim = f"{row['claimed_by']} {until} {row['attempts']}"
