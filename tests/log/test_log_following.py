@@ -15,7 +15,7 @@ import pytest
 from tests.log.both import Clients
 from underseal import ExecutionDeniedError, ExecutionDriver, Executions, LogEvent, batch
 from underseal.foundation.steps import Steps
-from underseal.log.follow import LONGEST, SHORTEST, AsyncFollowing, Following
+from underseal.log.follow import LONGEST, PAGE, SHORTEST, AsyncFollowing, Following
 from underseal.testing import OWNER, DictConnection, TestDatabase, in_background
 
 pytestmark = pytest.mark.clause("E11")
@@ -97,10 +97,11 @@ def test_a_stranger_follows_nothing(clients: Clients, driver: ExecutionDriver) -
 
 def test_a_long_log_is_followed_to_its_last_event(clients: Clients, driver: ExecutionDriver) -> None:
     fence = begin(driver)
-    driver.append("c", fence, [step(n) for n in range(1, 1202)])
+    # its end is the last event of a page, and something follows it
+    driver.append("c", fence, [step(n) for n in range(1, 2 * PAGE - 1)])
     driver.append_batch([batch.complete_item("c", fence)])
     clients.executions.record_outcome("c", 1, "ann")
-    assert [event.seq for event in clients.executions.follow("c", "ann")] == list(range(1204))
+    assert [event.seq for event in clients.executions.follow("c", "ann")] == list(range(2 * PAGE + 1))
 
 
 # -- all of them --------------------------------------------------------------------------------------

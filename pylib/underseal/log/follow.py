@@ -25,7 +25,7 @@ log = logging.getLogger("underseal.log")
 
 SHORTEST = 0.02
 LONGEST = 1.0
-_BATCH = 500
+PAGE = 500
 
 
 class Feed(Protocol):
@@ -78,9 +78,9 @@ class ExecutionFeed:
     def batch(self) -> Steps[list[LogEvent]]:
         """Read on after the last event read."""
         found = yield from verbs.events(
-            self._execution_id, self._principal, self._seq, _BATCH, self._capability
+            self._execution_id, self._principal, self._seq, PAGE, self._capability
         )
-        self._read_all = len(found) < _BATCH
+        self._read_all = len(found) < PAGE
         if found:
             self._seq = found[-1].seq
             self._ended = self._ended or any(event.type in ENDING for event in found)
@@ -108,7 +108,7 @@ class AllFeed:
 
     def batch(self) -> Steps[list[LogEvent]]:
         """Read on after the last event read."""
-        found, self._cursor = yield from verbs.read_all(self._cursor, _BATCH, self._capability)
+        found, self._cursor = yield from verbs.read_all(self._cursor, PAGE, self._capability)
         return found
 
 
