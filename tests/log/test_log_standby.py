@@ -41,8 +41,8 @@ def test_a_cursor_belongs_to_one_timeline(place: Path) -> None:
         install(first, "followed")
         before = logs(first)
         before.start("a")
-        copy = ["-h", first.host, "-U", first.user, "-D", place / "second", "-R", "--checkpoint=fast"]
-        subprocess.run([binaries() / "pg_basebackup", *copy], check=True, timeout=60)
+        copy = ["-h", first.host, "-U", first.user, "-D", str(place / "second"), "-R", "--checkpoint=fast"]
+        subprocess.run([str(binaries() / "pg_basebackup"), *copy], check=True, timeout=60)
         # the socket's lock is in the data directory as well
         (place / "second" / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
         owner = (place / "first").stat()
