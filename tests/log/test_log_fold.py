@@ -78,6 +78,10 @@ CASES: dict[str, tuple[Sequence[Told], dict[str, Any]]] = {
         [START, park(A, B), fired("a"), STEP, park(A)],
         {"status": "suspended", "waits": [A]},
     ),
+    "the same, apart from the start": (
+        [START, STEP, STEP, STEP, park(A, B), fired("a"), STEP, park(A)],
+        {"status": "suspended", "waits": [A]},
+    ),
     "discarded while parked": ([START, park(A), message(1, "m")], {"status": "suspended", "waits": [A]}),
     "asked to cancel": (
         [START, park(A), ASKED],
