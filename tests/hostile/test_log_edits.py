@@ -462,6 +462,14 @@ def test_no_execution_comes_without_its_log(k: Kernel) -> None:
     ]  # fmt: skip
     for change in changes:
         assert tried(k, True, start_event("new"), start_row(k, "new", **change)) == "US005", change
+    step = (
+        "insert into underseal.event (chain_id, member, seq, recorded_at, type, data)"
+        " values ('new', '', 1, underseal.clock(), 'STEP_COMPLETED', '{}')",
+        (),
+    )
+    for log_start, code in ((1, None), (2, "US005")):
+        row = start_row(k, "new", head=1, status="running", log_start=log_start)
+        assert tried(k, True, start_event("new"), step, row) == code
     carried = start_event("new", carried={"last_inbox_seq": 5})
     assert tried(k, True, carried, start_row(k, "new", last_inbox_seq=4)) == "US005"
     assert tried(k, True, carried, start_row(k, "new", last_inbox_seq=5)) is None

@@ -53,6 +53,11 @@ def test_a_chain_takes_everything_along(k: Kernel) -> None:
 def test_whoever_deletes_the_row_deletes_everything(k: Kernel) -> None:
     b = full(k)
     b.write("fail")
+    k.do(
+        "insert into underseal.wake (chain_id, member, kind, flow, wake_at)"
+        " values (%s, '2', 'refusal', 'f', underseal.clock())",
+        b.chain,
+    )
     k.do("delete from underseal.execution where chain_id = %s", b.chain)
     assert left(b) == {}
 
@@ -128,7 +133,7 @@ def test_the_owner_does_not_delete(k: Kernel) -> None:
 
 @pytest.mark.clause("I6")
 def test_chains_that_ended_long_ago_are_purged(k: Kernel) -> None:
-    old, young, still_open, half = box(k), box(k), box(k), full(k)
+    old, young, still_open, half, goes_on = box(k), box(k), box(k), full(k), full(k)
     old.write("complete")
     still_open.step()
     k.clock.advance(days=10)
@@ -140,7 +145,7 @@ def test_chains_that_ended_long_ago_are_purged(k: Kernel) -> None:
     ] == [("purged", old.chain, 1)]
     assert left(old) == {}
     assert {row["chain_id"] for row in k.calls("purge_executions", "1 hour")} == {half.chain, young.chain}
-    assert still_open.status == "running"
+    assert (still_open.status, goes_on.status) == ("running", "pending")
     assert k.calls("purge_executions", "0") == []
 
 
