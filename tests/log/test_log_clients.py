@@ -144,13 +144,27 @@ def test_an_execution_is_started_and_looked_at(ex: Any) -> None:
 def test_a_start_that_cannot_be_is_refused(ex: Any) -> None:
     for flow, more, reason in (
         ("", {}, "malformed-flow"),
-        ("f", {"execution_id": "a~b~c"}, "malformed-id"),
+        ("f", {"execution_id": "a\nb"}, "malformed-id"),
         ("f", {"after": timedelta(days=-1)}, "malformed-delay"),
         ("f", {"value": "x" * 1048577}, "too-large"),
     ):
         with pytest.raises(ExecutionRefusedError) as caught:
             ex.start(flow, "ann", **more)
         assert caught.value.reason == reason
+
+
+def test_no_answer_is_mistaken_for_a_start(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(*_: Any) -> Steps[Row]:
+        yield from ()
+        return {"outcome": "not-found", "reason": None, "message": "no such chain", "execution_id": "a~b"}
+
+    monkeypatch.setattr(kernel, "start_execution", answers)
+    monkeypatch.setattr(kernel, "fork_execution", answers)
+    with Executions(database.conninfo_as(OWNER)) as executions:
+        for call in (lambda: executions.start("f", "ann"), lambda: executions.fork("c", 0, "ann")):
+            with pytest.raises(ExecutionRefusedError) as caught:
+                call()
+            assert caught.value.reason == "not-found"
 
 
 @pytest.mark.clause("E12")

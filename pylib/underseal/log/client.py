@@ -127,7 +127,8 @@ class Executions(_Client):
 
         Errors:
             ExecutionAlreadyExistsError: the id is taken (clause E3).
-            ExecutionRefusedError: `malformed-id`, `malformed-flow`, `malformed-delay`, `too-large`, `envelope`.
+            ExecutionRefusedError: `malformed-id`, `malformed-flow`, `malformed-delay`, `too-large`, `envelope`;
+                `not-found` for a child of a chain that this owner has not.
             AccessDenied: this login may not act for the principal.
         """
         steps = verbs.start(flow, principal_id(principal), value, execution_id, flow_version, after)

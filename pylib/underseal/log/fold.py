@@ -6,7 +6,6 @@ form there is, so that the two can be compared; docs/log.md says what the result
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, Self
 from underseal.log.model import ENDED, LogEvent
 
 WINDOW = 1024
-"""How far behind the last number disposed of a message's key is remembered (clause I2)."""
+"""How many keys of messages that were disposed of are remembered (clause I2)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -107,8 +106,6 @@ class Folding:
     changed_at: int | None = None
     cursors: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
-    _numbers: list[tuple[int, str]] = field(default_factory=list)
-    _last: int = 0
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], member: str) -> Self:
@@ -143,7 +140,7 @@ class Folding:
         self.head = event.seq
         if event.seq == 0:
             self._begin(event, data)
-        self.changed_at = max(self.changed_at or 0, micros(event.recorded_at))
+        self.changed_at = micros(event.recorded_at)
         self.sealed = self.sealed or "seal" in (event.metadata or {})
         self._move(event.type, data, status)
         if event.type == "MESSAGE_CONSUMED":
@@ -157,7 +154,7 @@ class Folding:
         """
         inbox = {
             "cursors": dict(self.cursors),
-            "seen": [[key, seq] for seq, key in sorted((seq, key) for key, seq in self.seen.items())],
+            "seen": [[key, seq] for key, seq in self.seen.items()],
         }
         return {
             "line": line_of(self.member),
@@ -201,18 +198,10 @@ class Folding:
 
     def _plant(self, carried: Mapping[str, Any]) -> None:
         self.cursors.update(carried.get("cursors") or {})
-        for key, seq in carried.get("seen") or ():
-            self._remember(key, seq)
+        self.seen.update((key, seq) for key, seq in carried.get("seen") or ())
 
     def _dispose(self, topic: str, seq: int, key: str) -> None:
         self.cursors[topic] = max(self.cursors.get(topic, seq), seq)
-        self._remember(key, seq)
-        while self._numbers and self._numbers[0][0] <= self._last - WINDOW:
-            forgotten, old = heapq.heappop(self._numbers)
-            if self.seen.get(old) == forgotten:
-                del self.seen[old]
-
-    def _remember(self, key: str, seq: int) -> None:
-        self.seen[key] = max(self.seen.get(key, seq), seq)
-        self._last = max(self._last, seq)
-        heapq.heappush(self._numbers, (seq, key))
+        self.seen.setdefault(key, seq)
+        if len(self.seen) > WINDOW:
+            del self.seen[next(iter(self.seen))]

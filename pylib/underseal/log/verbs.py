@@ -72,8 +72,15 @@ def start(
     row = yield from kernel.start_execution(flow, principal, value, execution_id, flow_version, after)
     if row["outcome"] == "exists":
         raise ExecutionAlreadyExistsError(execution_id or "", row["message"])
-    started: str = accepted(allowed(row, "start", execution_id or ""))["execution_id"]
-    return started
+    return _made(allowed(row, "start", execution_id or ""), "started")
+
+
+def _made(row: Row, outcome: str) -> str:
+    """The id of what was made; whatever else was answered must not be mistaken for it."""
+    if row["outcome"] != outcome:
+        raise ExecutionRefusedError(row["reason"] or row["outcome"], row["message"])
+    made: str = row["execution_id"]
+    return made
 
 
 def get(execution_id: str, principal: str | None) -> Steps[ExecutionInfo]:
@@ -139,8 +146,7 @@ def fork(execution_id: str, through_seq: int, principal: str, new_id: str | None
     row = yield from kernel.fork_execution(execution_id, through_seq, principal, new_id)
     if row["outcome"] == "exists":
         raise ExecutionAlreadyExistsError(new_id or "", row["message"])
-    forked: str = accepted(allowed(row, "fork", execution_id))["execution_id"]
-    return forked
+    return _made(allowed(row, "fork", execution_id), "forked")
 
 
 def append(execution_id: str, fence: int, events: Sequence[Mapping[str, Any]]) -> Steps[Appended]:
