@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,11 @@ def test_no_answer_is_mistaken_for_a_start(database: TestDatabase, monkeypatch: 
     monkeypatch.setattr(kernel, "start_execution", answers)
     monkeypatch.setattr(kernel, "fork_execution", answers)
     with Executions(database.conninfo_as(OWNER)) as executions:
-        for call in (lambda: executions.start("f", "ann"), lambda: executions.fork("c", 0, "ann")):
+        calls: list[Callable[[], str]] = [
+            lambda: executions.start("f", "ann"),
+            lambda: executions.fork("c", 0, "ann"),
+        ]
+        for call in calls:
             with pytest.raises(ExecutionRefusedError) as caught:
                 call()
             assert caught.value.reason == "not-found"
