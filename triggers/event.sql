@@ -30,7 +30,7 @@ begin
       set head = g.last, status = 'running', recoveries = 0, changed_at = g.recorded_at, sealed = e.sealed or g.sealed
       from (
         select n.chain_id, n.member, min(n.seq) as first, max(n.seq) as last, count(*) as events,
-          max(n.recorded_at) as recorded_at, coalesce(bool_or(n.metadata ? 'seal'), false) as sealed
+          (array_agg(n.recorded_at order by n.seq desc))[1] as recorded_at, coalesce(bool_or(n.metadata ? 'seal'), false) as sealed
         from new_events n
         group by n.chain_id, n.member) g
       where e.chain_id = g.chain_id and e.member = g.member and e.head = g.first - 1
@@ -46,10 +46,11 @@ begin
     g as materialized (
       select n.chain_id, n.member, min(n.seq) as first, max(n.seq) as last, count(*) as events,
         (array_agg(n.status order by n.seq desc) filter (where n.status is not null))[1] as status,
-        max(n.recorded_at) as recorded_at,
+        (array_agg(n.recorded_at order by n.seq desc))[1] as recorded_at,
         coalesce(bool_or(n.metadata ? 'seal'), false) as sealed,
         bool_or(n.type = 'EXECUTION_CANCEL_REQUESTED') as cancel_requested,
         (array_agg(n.data) filter (where n.seq = 0))[1] as start,
+        (array_agg(n.recorded_at) filter (where n.seq = 0))[1] as began,
         (array_agg((n.data ->> 'flow_version')::integer order by n.seq desc)
           filter (where n.type = 'EXECUTION_MIGRATED'))[1] as flow_version,
         max(n.seq) filter (where n.status is not null
@@ -80,7 +81,7 @@ begin
             where n.chain_id = g.chain_id and n.member = g.member and n.seq > g.wait_base
               and n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED') and n.data ->> 'wait' is not null))
           else g.parked end,
-        greatest(g.last_inbox_seq, (g.start -> 'carried' ->> 'last_inbox_seq')::bigint, 0), g.recorded_at, g.recorded_at
+        greatest(g.last_inbox_seq, (g.start -> 'carried' ->> 'last_inbox_seq')::bigint, 0), g.began, g.recorded_at
       from g
       left join underseal.fence_floor f on f.chain_id = g.chain_id and f.member = g.member
       where g.first = 0 and g.events = g.last + 1 and not g.illegal
@@ -129,7 +130,7 @@ begin
   if deliveries then
     with d as materialized (
       select n.chain_id, underseal._line_of(n.member) as line, n.data ->> 'topic' as topic,
-        (n.data ->> 'inbox_seq')::bigint as inbox_seq, decode(n.data ->> 'key', 'hex') as message_key
+        (n.data ->> 'inbox_seq')::bigint as inbox_seq
       from new_events n
       where n.type = 'MESSAGE_CONSUMED'),
     cursors as (
@@ -138,28 +139,25 @@ begin
       group by d.chain_id, d.line, d.topic
       order by d.chain_id, d.line, d.topic
       on conflict on constraint inbox_cursor_pkey do update
-        set inbox_seq = greatest(c.inbox_seq, excluded.inbox_seq)),
-    seen as (
-      insert into underseal.inbox_seen as s (chain_id, line, message_key, inbox_seq)
-      select d.chain_id, d.line, d.message_key, max(d.inbox_seq) from d
-      group by d.chain_id, d.line, d.message_key
-      order by d.chain_id, d.line, d.message_key
-      on conflict on constraint inbox_seen_pkey do update
-        set inbox_seq = greatest(s.inbox_seq, excluded.inbox_seq))
+        set inbox_seq = greatest(c.inbox_seq, excluded.inbox_seq))
     delete from underseal.inbox_message m
     using d
     where m.chain_id = d.chain_id and m.line = d.line and m.inbox_seq = d.inbox_seq;
 
-    delete from underseal.inbox_seen s
-    using (select distinct n.chain_id, underseal._line_of(n.member) as line from new_events n where n.type = 'MESSAGE_CONSUMED') l
-    where s.chain_id = l.chain_id and s.line = l.line
-      and s.inbox_seq <= underseal._dedupe_floor(l.chain_id, l.line);
+    perform underseal._remember(k.chain_id, k.line, k.keys, k.numbers)
+    from (
+      select n.chain_id, underseal._line_of(n.member) as line,
+        array_agg(decode(n.data ->> 'key', 'hex') order by length(n.member), n.member, n.seq) as keys,
+        array_agg((n.data ->> 'inbox_seq')::bigint order by length(n.member), n.member, n.seq) as numbers
+      from new_events n
+      where n.type = 'MESSAGE_CONSUMED'
+      group by 1, 2) k;
   end if;
 
   with t as materialized (
     select e.chain_id, e.member, e.flow, e.status,
       case e.status
-        when 'running' then e.changed_at
+        when 'running' then underseal.clock()
         when 'pending' then e.changed_at + coalesce(b.after, interval '0')
         when 'suspended' then underseal._first_due(e.waits) end as wake_at
     from underseal.execution e

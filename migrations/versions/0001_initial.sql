@@ -626,16 +626,17 @@ create table underseal.inbox_seen (
   line text collate "C" not null,
   message_key bytea not null,
   inbox_seq bigint not null,
-  constraint inbox_seen_pkey primary key (chain_id, line, message_key)
+  turn bigint not null,
+  constraint inbox_seen_pkey primary key (chain_id, line, message_key),
+  constraint inbox_seen_turn unique (chain_id, line, turn)
 );
 comment on table underseal.inbox_seen is
-  'Folded: keys of messages disposed of lately; a message sent again under one of them is a duplicate. A key is forgotten when a number 1,024 above its own has been disposed of.';
+  'Folded: keys of messages disposed of lately; a message sent again under one of them is a duplicate. The 1,024 that came last are remembered.';
 comment on column underseal.inbox_seen.chain_id is 'The chain.';
 comment on column underseal.inbox_seen.line is 'The line of the chain.';
 comment on column underseal.inbox_seen.message_key is 'The key.';
 comment on column underseal.inbox_seen.inbox_seq is 'The number under which it was disposed of.';
-
-create index inbox_seen_seq on underseal.inbox_seen (chain_id, line, inbox_seq);
+comment on column underseal.inbox_seen.turn is 'The how-manieth key of the line it is, in the order of disposal.';
 
 -- What is due: one table for everything that makes a worker look at something.
 

@@ -1,6 +1,6 @@
 -- What waits where, for operators and dashboards.
 create or replace view underseal.inbox_backlog as
-select underseal._execution_id(e.chain_id, e.member) as execution_id, e.flow, e.status, m.topic, m.messages, m.first_inbox_seq,
+select case when e.member = '' then e.chain_id else e.chain_id || '~' || e.member end as execution_id, e.flow, e.status, m.topic, m.messages, m.first_inbox_seq,
   extract(epoch from n.now - m.first_sent_at) as oldest_seconds,
   coalesce(e.waits @> jsonb_build_array(jsonb_build_object('arms', jsonb_build_array(jsonb_build_object('topic', m.topic)))), false) as waited_for
 from (

@@ -3,17 +3,45 @@ create or replace function underseal._dedupe_window() returns bigint
 language sql immutable parallel safe
 as $$ select 1024::bigint $$;
 comment on function underseal._dedupe_window() is
-  'How far behind the last number disposed of a key is still remembered (I2). A constant of the format.';
+  'How many keys a line remembers (I2). A constant of the format.';
 
 create or replace function underseal._dedupe_floor(chain_id text, line text) returns bigint
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select max(s.inbox_seq) - underseal._dedupe_window()
+  select max(s.turn) - underseal._dedupe_window()
   from underseal.inbox_seen s
   where s.chain_id = _dedupe_floor.chain_id and s.line = _dedupe_floor.line
 $$;
-comment on function underseal._dedupe_floor(text, text) is 'Keys up to this number are forgotten.';
+comment on function underseal._dedupe_floor(text, text) is 'Keys up to this turn are forgotten.';
+
+create or replace function underseal._remember(chain_id text, line text, keys bytea[], numbers bigint[]) returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  latest bigint := coalesce((
+    select max(s.turn) from underseal.inbox_seen s
+    where s.chain_id = _remember.chain_id and s.line = _remember.line), 0);
+begin
+  -- one after the other: which key is forgotten must not depend on how many came in one statement
+  for place in 1 .. cardinality(keys) loop
+    insert into underseal.inbox_seen (chain_id, line, message_key, inbox_seq, turn)
+    values (_remember.chain_id, _remember.line, keys[place], numbers[place], latest + 1)
+    on conflict on constraint inbox_seen_pkey do nothing;
+    if found then
+      latest := latest + 1;
+      if latest > underseal._dedupe_window() then
+        delete from underseal.inbox_seen s
+        where s.chain_id = _remember.chain_id and s.line = _remember.line and s.turn <= latest - underseal._dedupe_window();
+      end if;
+    end if;
+  end loop;
+end
+$$;
+comment on function underseal._remember(text, text, bytea[], bigint[]) is
+  'Remembers the keys of messages that were disposed of, in that order, and forgets what falls out of the window; a key that is remembered keeps its turn (I2).';
 
 create or replace function underseal._waits_without(waits jsonb, answered text[]) returns jsonb
 language sql immutable
@@ -49,9 +77,11 @@ begin
   select _plant_line.chain_id, underseal._line_of(member), c.key, c.value::bigint
   from json_each_text(data -> 'carried' -> 'cursors') c
   on conflict on constraint inbox_cursor_pkey do nothing;
-  insert into underseal.inbox_seen (chain_id, line, message_key, inbox_seq)
-  select _plant_line.chain_id, underseal._line_of(member), decode(s.pair ->> 0, 'hex'), (s.pair ->> 1)::bigint
-  from json_array_elements(data -> 'carried' -> 'seen') s (pair)
+  -- a continuation's line has them already, under the turns they had
+  insert into underseal.inbox_seen (chain_id, line, message_key, inbox_seq, turn)
+  select _plant_line.chain_id, underseal._line_of(member), decode(s.pair ->> 0, 'hex'), (s.pair ->> 1)::bigint, s.turn
+  from json_array_elements(data -> 'carried' -> 'seen') with ordinality s (pair, turn)
+  where data -> 'continued_from' is null
   on conflict on constraint inbox_seen_pkey do nothing;
 end
 $$;

@@ -7,20 +7,35 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
 declare
+  locked uuid[];
   done underseal.appended[];
   parked underseal.appended;
+  claims underseal.wake[];
 begin
   perform underseal._require_read_committed();
-  perform from underseal.execution e
-  where (e.chain_id, e.member) in (
-    select underseal._chain_of(i.execution_id), underseal._member_of(i.execution_id)
-    from json_to_recordset(batch) as i (execution_id text)
-    union all
-    select underseal._chain_of(i.execution_id), underseal._line_of(underseal._member_of(i.execution_id))
+  -- Besides the executions themselves: the first of the line that goes on, and the first of the chain that gets a child, which
+  -- must not be deleted meanwhile.
+  select array_agg(l.incarnation) into locked
+  from (
+    select e.incarnation from underseal.execution e
+    where (e.chain_id, e.member) in (
+      select underseal._chain_of(i.execution_id), underseal._member_of(i.execution_id)
+      from json_to_recordset(batch) as i (execution_id text)
+      union all
+      select underseal._chain_of(i.execution_id),
+        case i.verb when 'continue' then underseal._line_of(underseal._member_of(i.execution_id)) else '' end
+      from json_to_recordset(batch) as i (verb text, execution_id text)
+      where i.verb in ('continue', 'start') and underseal._member_of(i.execution_id) <> '')
+    order by e.chain_id, e.member
+    for no key update) l;
+
+  if strpos(batch::text, 'park') > 0 then
+    select array_agg(w) into claims
     from json_to_recordset(batch) as i (verb text, execution_id text)
-    where i.verb = 'continue')
-  order by e.chain_id, e.member
-  for no key update;
+    join underseal.wake w on w.chain_id = underseal._chain_of(i.execution_id)
+      and w.member = underseal._member_of(i.execution_id) and w.kind = 'drive' and w.claimed_by is not null
+    where i.verb = 'park';
+  end if;
 
   with item as materialized (
     select i.place::integer as item, i.*, underseal._chain_of(i.execution_id) as chain_id,
@@ -46,7 +61,7 @@ begin
       when j.verb = 'start' then case
         when j.owner is null then 'no-principal'
         else coalesce(underseal._start_flaw(j.execution_id, j.flow, j.flow_version, j.input, j.after, j.worker, j.lease),
-          j.told_flaw) end
+          case when j.member <> '' and j.chain_owner is distinct from j.owner then 'not-found' end, j.told_flaw) end
       when j.verb is null or j.verb not in ('append', 'park', 'complete', 'fail', 'cancelled', 'continue') then 'unknown-verb'
       else coalesce(
         underseal._append_conflict(j.at, j.is_fence, j.is_incarnation, j.status, j.fence, j.head, j.incarnation),
@@ -60,10 +75,14 @@ begin
       select i.*, o.name as owner, e.head as at, e.fence as is_fence, e.incarnation as is_incarnation, e.status,
         e.flow as is_flow, e.flow_version as is_flow_version, e.owner as is_owner, e.last_inbox_seq,
         case i.verb when 'park' then underseal._stamp_waits(i.waits, e.waits) end as stamped,
+        case when i.verb = 'start' and i.member <> '' then (
+          select f.owner from underseal.execution f
+          where f.chain_id = i.chain_id and f.member = '' and f.incarnation = any (locked)) end as chain_owner,
         (select min(t.flaw) from told t where t.item = i.item) as told_flaw
       from item i
       left join owner o on i.verb = 'start' and o.principal is not distinct from i.principal
-      left join underseal.execution e on e.chain_id = i.chain_id and e.member = i.member) j),
+      -- one that came after the locks were taken is not there yet
+      left join underseal.execution e on e.chain_id = i.chain_id and e.member = i.member and e.incarnation = any (locked)) j),
   beginning as (
     select j.item, j.chain_id, j.member, j.flow, j.worker, j.lease, case
       when j.after is null then json_build_object('flow', j.flow, 'flow_version', j.flow_version, 'owner', j.owner,
@@ -138,6 +157,13 @@ begin
   loop
     perform underseal._answer_waits(underseal._chain_of(parked.execution_id), underseal._member_of(parked.execution_id));
   end loop;
+  -- a driver that was answered at once goes on, under the claim it had
+  if claims is not null then
+    update underseal.wake w
+    set claimed_by = c.claimed_by, claimed_until = c.claimed_until, attempts = c.attempts
+    from unnest(claims) c
+    where w.chain_id = c.chain_id and w.member = c.member and w.kind = 'drive' and w.claimed_by is null;
+  end if;
 
   return query
   select o.outcome, case when d.reason not in ('exists', 'not-found') then d.reason end,
@@ -244,7 +270,7 @@ as $$
     'last_inbox_seq', (select e.last_inbox_seq from underseal.execution e where e.chain_id = _carried.chain_id and e.member = _carried.line),
     'cursors', (select coalesce(json_object_agg(c.topic, c.inbox_seq order by c.topic), '{}')
       from underseal.inbox_cursor c where c.chain_id = _carried.chain_id and c.line = _carried.line),
-    'seen', (select coalesce(json_agg(json_build_array(encode(s.message_key, 'hex'), s.inbox_seq) order by s.inbox_seq), '[]')
+    'seen', (select coalesce(json_agg(json_build_array(encode(s.message_key, 'hex'), s.inbox_seq) order by s.turn), '[]')
       from underseal.inbox_seen s where s.chain_id = _carried.chain_id and s.line = _carried.line))
 $$;
 comment on function underseal._carried(text, text) is 'What a continuation takes over from the logs before it, so that its own log tells all: cursors and remembered keys.';
@@ -254,4 +280,4 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$ select * from underseal._write_logs(batch, '{worker}') $$;
 comment on function underseal.append_batch(json) is
-  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb); denied (no-principal) (E2).';
+  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one, whose id, where it has a tilde, is that of a child of a chain of the same owner. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb); denied (no-principal) (E2).';

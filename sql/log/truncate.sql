@@ -19,14 +19,15 @@ begin
   end if;
   e := asked.found_row;
   flaw := case
-    when before_seq is null or before_seq not between 1 and e.head + 1 then 'beyond-head'
+    -- how it ended stays
+    when before_seq is null or before_seq not between 1 and e.head + (not underseal._is_ended(e.status))::integer then 'beyond-head'
     when before_seq > e.log_start and not exists (
       select from underseal.snapshot s
       where s.chain_id = e.chain_id and s.member = e.member and s.seq >= before_seq - 1) then 'no-snapshot' end;
   if flaw is not null then
     return query select 'refused', flaw, case flaw
         when 'no-snapshot' then 'Expected a snapshot that covers what is to go, found none. Save one first.'
-        else 'Expected the number of an event of this log above 0, or the next one, found another.' end,
+        else 'Expected the number of an event of this log above 0, or the next one where it has not ended, found another.' end,
       e.log_start, null::bigint;
     return;
   end if;
@@ -42,4 +43,4 @@ begin
 end
 $$;
 comment on function underseal.truncate_prefix(text, bigint, text) is
-  'Removes the events below before_seq, except number 0, from a log that has a snapshot at before_seq - 1 or later. principal: the operator; null for a worker. Result: the lowest number above 0 that is kept, and how many events went. Outcomes: truncated; unchanged (they were gone); refused (no-snapshot, beyond-head); denied (E1, E9, E12).';
+  'Removes the events below before_seq, except number 0, from a log that has a snapshot at before_seq - 1 or later; the end of one that has ended stays. principal: the operator; null for a worker. Result: the lowest number above 0 that is kept, and how many events went. Outcomes: truncated; unchanged (they were gone); refused (no-snapshot, beyond-head); denied (E1, E9, E12).';

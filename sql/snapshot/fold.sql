@@ -12,7 +12,7 @@ as $$
       'cursors', (select coalesce(jsonb_object_agg(c.topic, c.inbox_seq), '{}')
         from underseal.inbox_cursor c where c.chain_id = e.chain_id and c.line = e.line),
       'seen', (select coalesce(jsonb_agg(jsonb_build_array(encode(s.message_key, 'hex'), s.inbox_seq)
-          order by s.inbox_seq, s.message_key), '[]')
+          order by s.turn), '[]')
         from underseal.inbox_seen s where s.chain_id = e.chain_id and s.line = e.line)) end)
   from underseal.execution e
   left join underseal.execution f on f.chain_id = e.chain_id and f.member = e.line
