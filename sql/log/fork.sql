@@ -69,6 +69,9 @@ begin
     return query select 'exists', null::text, underseal._fork_message('exists'), null::text;
     return;
   end;
+  -- To be driven from now on, not since the source's time: workers seldom look at what lies long past.
+  update underseal.wake w set wake_at = underseal.clock()
+  where w.chain_id = fork_id and w.member = '' and w.kind = 'drive';
   insert into underseal.content (chain_id, hash, body, stored_at)
   select fork_id, c.hash, c.body, underseal.clock()
   from underseal.content c
