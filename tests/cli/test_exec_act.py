@@ -151,7 +151,7 @@ def test_a_chain_is_deleted_once_it_has_ended_and_somebody_says_yes(flows: Flows
     assert flows.run("exec", "show", "e").code == 5
 
 
-@pytest.mark.clause("E4")
+@pytest.mark.clause("E4c")
 def test_verify_names_every_difference_and_ends_with_1(flows: Flows) -> None:
     flows.start("good")
     flows.start("bad")
@@ -177,7 +177,7 @@ def test_verify_names_every_difference_and_ends_with_1(flows: Flows) -> None:
     assert {one["what"] for one in told["differences"]} == named
 
 
-@pytest.mark.clause("E4")
+@pytest.mark.clause("E4c")
 def test_verify_finds_what_differs_among_all(flows: Flows) -> None:
     for n in range(3):
         flows.start(f"e{n}")
@@ -200,7 +200,7 @@ def test_a_worker_verifies_in_nobodys_name(flows: Flows) -> None:
     assert flows.shop.run("exec", "verify", "--all", env=env).code == 0
 
 
-@pytest.mark.clause("E4")
+@pytest.mark.clause("E4c")
 def test_what_does_not_open_here_is_unverifiable_and_no_yes(flows: Flows) -> None:
     flows.start("e")
     flows.seal("e")

@@ -290,7 +290,7 @@ def test_facts_that_no_verb_wrote_are_shown_as_they_are(capsys: pytest.CaptureFi
     assert "forked from" in out
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12c")
 def test_a_stranger_cannot_tell_missing_from_foreign(flows: Flows) -> None:
     flows.start("theirs")
     flows.step("theirs")

@@ -69,7 +69,7 @@ def test_what_waits_is_listed_without_what_it_says(flows: Flows, clock: TestCloc
     assert "bytes" in flows.run("exec", "show", "e").out
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3a")
 def test_discarding_takes_an_operator_judged_before_anything_is_read(flows: Flows) -> None:
     flows.start("e")
     flows.run("inbox", "send", "e", "a", "--payload", "1")
@@ -82,7 +82,7 @@ def test_discarding_takes_an_operator_judged_before_anything_is_read(flows: Flow
     assert numbers(flows) == [1]
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_discarding_drops_what_waits_on_a_topic_and_the_log_says_who_and_why(flows: Flows) -> None:
     flows.start("e")
     for topic in ("a", "a", "b"):

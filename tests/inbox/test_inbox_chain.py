@@ -8,7 +8,7 @@ from tests.held.sql.kernel import Kernel, outcome
 from tests.inbox.box import OWNER, Box, box, key
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_what_waits_is_delivered_to_the_one_that_goes_on(b: Box) -> None:
     numbers = [b.put("a"), b.put("a")]
     b.go_on()
@@ -20,7 +20,7 @@ def test_what_waits_is_delivered_to_the_one_that_goes_on(b: Box) -> None:
     b.audit()
 
 
-@pytest.mark.clause("I6", "E7")
+@pytest.mark.clause("I6a", "E7")
 @pytest.mark.parametrize("to", ["", "~2", "~3"])
 def test_whoever_is_named_the_message_goes_to_the_one_that_goes_on(b: Box, to: str) -> None:
     chain = b.chain
@@ -32,7 +32,7 @@ def test_whoever_is_named_the_message_goes_to_the_one_that_goes_on(b: Box, to: s
     assert b.delivered() == [("w", number)]
 
 
-@pytest.mark.clause("I6", "I2")
+@pytest.mark.clause("I6a", "I2a", "I2b")
 def test_cursors_and_remembered_keys_go_on(b: Box) -> None:
     number = b.put("a", message_id="m")
     b.park(w=["a"])
@@ -48,7 +48,7 @@ def test_cursors_and_remembered_keys_go_on(b: Box) -> None:
     assert b.put("a") == number + 1
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_nothing_is_delivered_to_one_that_continued(b: Box) -> None:
     old, fence = b.id, b.fence
     b.go_on()
@@ -58,7 +58,7 @@ def test_nothing_is_delivered_to_one_that_continued(b: Box) -> None:
     assert b.pending() == [1]
 
 
-@pytest.mark.clause("I6", "I3")
+@pytest.mark.clause("I6a", "I3b", "I3c")
 def test_discard_and_expiry_are_recorded_by_the_one_that_goes_on(b: Box) -> None:
     old = b.id
     b.put("a")
@@ -75,7 +75,7 @@ def test_discard_and_expiry_are_recorded_by_the_one_that_goes_on(b: Box) -> None
     b.audit()
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_when_the_last_one_has_ended_nothing_is_sent_to_any(b: Box) -> None:
     old = b.id
     b.go_on()
@@ -84,7 +84,7 @@ def test_when_the_last_one_has_ended_nothing_is_sent_to_any(b: Box) -> None:
     assert outcome(b.send("a")) == ("conflict", "ended")
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_whoever_is_named_the_list_is_the_lines(b: Box) -> None:
     old = b.id
     b.put("a")
@@ -95,7 +95,7 @@ def test_whoever_is_named_the_list_is_the_lines(b: Box) -> None:
     assert row["messages"] == 1
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_a_child_has_an_inbox_of_its_own(k: Kernel) -> None:
     parent = box(k)
     child = Box(k, f"{parent.chain}~pay").start()
@@ -110,13 +110,13 @@ def test_a_child_has_an_inbox_of_its_own(k: Kernel) -> None:
         one.audit()
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_a_member_that_never_was_has_no_inbox(b: Box) -> None:
     assert b.send("a", to=f"{b.id}~2")["outcome"] == "denied"
     assert b.send("a", to=f"{b.id}~pay")["outcome"] == "denied"
 
 
-@pytest.mark.clause("I6", "I2")
+@pytest.mark.clause("I6a", "I2b")
 def test_a_key_that_another_line_knows_is_new_here(k: Kernel) -> None:
     parent = box(k)
     child = Box(k, f"{parent.chain}~pay").start()
@@ -129,7 +129,7 @@ def test_a_key_that_another_line_knows_is_new_here(k: Kernel) -> None:
     assert other.put("a", message_id="m") == 1
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_a_list_is_one_lines(k: Kernel) -> None:
     parent = box(k)
     child = Box(k, f"{parent.chain}~pay").start()

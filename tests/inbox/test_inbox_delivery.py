@@ -10,7 +10,7 @@ from tests.held.sql.kernel import outcome
 from tests.inbox.box import CAPABLE, MARKER, OWNER, SEALED, Box, key
 
 
-@pytest.mark.clause("I1", "E7")
+@pytest.mark.clause("I1b", "E7")
 def test_a_message_that_is_there_answers_the_park(b: Box) -> None:
     number = b.put("a", '{"n": 1}')
     assert b.park(w=["a"]) == "answered"
@@ -18,7 +18,7 @@ def test_a_message_that_is_there_answers_the_park(b: Box) -> None:
     assert (b.status, b.open_waits(), b.pending(), b.wakes()) == ("running", [], [], ["drive"])
 
 
-@pytest.mark.clause("I1", "E7")
+@pytest.mark.clause("I1b", "E7")
 def test_a_message_that_comes_later_wakes_and_is_delivered(b: Box) -> None:
     assert b.park(w=["a"]) == "parked"
     assert b.wakes() == []
@@ -42,7 +42,7 @@ def test_only_a_message_that_is_waited_for_wakes(b: Box) -> None:
     assert b.wakes() == ["inbox"]
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1a")
 def test_a_topic_is_first_in_first_out(b: Box) -> None:
     numbers = [b.put("a", str(n)) for n in range(5)]
     for wait in range(5):
@@ -51,7 +51,7 @@ def test_a_topic_is_first_in_first_out(b: Box) -> None:
     assert [fact["payload"] for fact in b.facts()] == list(range(5))
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1b")
 @pytest.mark.parametrize("arms", [["a", "b"], ["b", "a"]])
 def test_the_first_arm_with_a_message_answers(b: Box, arms: list[str]) -> None:
     numbers = {topic: b.put(topic) for topic in "ab"}
@@ -60,7 +60,7 @@ def test_the_first_arm_with_a_message_answers(b: Box, arms: list[str]) -> None:
     assert b.pending() == [numbers[arms[1]]]
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1b")
 def test_an_arm_without_a_message_is_passed_over(b: Box) -> None:
     number = b.put("b")
     b.park(w=["a", "b"])
@@ -68,7 +68,7 @@ def test_an_arm_without_a_message_is_passed_over(b: Box) -> None:
     assert (fact["inbox_seq"], fact["arm"], fact["wait"], fact["topic"]) == (number, 1, "w", "b")
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1a", "I1b")
 def test_waits_are_answered_in_the_order_of_the_park_each_once(b: Box) -> None:
     first, second, third = b.put("a"), b.put("a"), b.put("b")
     b.park(w1=["b", "a"], w2=["a", "b"], w3=["a"], w4=["a"])
@@ -77,7 +77,7 @@ def test_waits_are_answered_in_the_order_of_the_park_each_once(b: Box) -> None:
     assert b.status == "running"
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1b")
 def test_what_is_left_over_is_waited_for_again(b: Box) -> None:
     b.put("a")
     b.park(w1=["a"], w2=["b"])
@@ -88,7 +88,7 @@ def test_what_is_left_over_is_waited_for_again(b: Box) -> None:
     assert b.delivered()[1:] == [("w2", number)]
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1b")
 def test_a_driver_may_deliver_what_is_left_over_while_it_runs(b: Box) -> None:
     b.put("a")
     b.park(w1=["a"], w2=["b"])
@@ -99,7 +99,7 @@ def test_a_driver_may_deliver_what_is_left_over_while_it_runs(b: Box) -> None:
     assert (b.open_waits(), b.wakes()) == ([], ["drive"])
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1b")
 def test_a_due_arm_answers_in_its_place(b: Box) -> None:
     b.put("a")
     b.park(w1=[0, "a"], w2=["a", 0], w3=["b", 0])
@@ -119,7 +119,7 @@ def test_an_instant_answers_when_it_comes_and_not_before(b: Box) -> None:
     assert b.log()[-1]["data"] == {"wait": "w", "arm": 1}
 
 
-@pytest.mark.clause("I1", "I5")
+@pytest.mark.clause("I1a", "I5")
 @pytest.mark.parametrize(
     "payload",
     [
@@ -172,7 +172,7 @@ def test_the_fact_tells_everything_about_the_message(b: Box) -> None:
     assert (b.cursors(), b.seen()) == ({"a": number}, {key(OWNER, "m1"): number})
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2b")
 @pytest.mark.parametrize("verb", ["deliver", "next", "consume"])
 def test_an_old_fence_delivers_nothing(b: Box, verb: str) -> None:
     b.park(w=["a"])
@@ -295,7 +295,7 @@ def test_a_message_is_consumed_once(b: Box) -> None:
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("G16", "I1")
+@pytest.mark.clause("G16", "I1b")
 def test_what_comes_first_by_now_is_consumed_first(b: Box) -> None:
     b.park(w=["a", "b"])
     b.put("b")
@@ -335,7 +335,7 @@ def test_what_may_be_sealed_holds_up_everything_behind_it(b: Box, marker: Any) -
     assert SEALED not in "".join(event["text"] for event in b.log())
 
 
-@pytest.mark.clause("G10", "I1")
+@pytest.mark.clause("G10", "I1b")
 def test_what_comes_before_it_is_answered(b: Box) -> None:
     plain = b.put("b")
     head = b.put("a")

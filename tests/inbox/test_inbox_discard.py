@@ -8,7 +8,7 @@ from tests.held.sql.kernel import Kernel, outcome
 from tests.inbox.box import MARKER, OWNER, SEALED, Box, box, key, set_limit
 
 
-@pytest.mark.clause("I3", "I5")
+@pytest.mark.clause("I3b", "I5")
 def test_a_topic_is_discarded_and_the_log_says_by_whom(b: Box) -> None:
     one, other, two = b.put("a", '"secret"', message_id="m"), b.put("b"), b.put("a")
     row = b.discard("a", who="op", note="not wanted")
@@ -28,7 +28,7 @@ def test_a_topic_is_discarded_and_the_log_says_by_whom(b: Box) -> None:
     assert b.status == "running" or b.status == "pending"
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_a_discard_of_nothing_changes_nothing(b: Box) -> None:
     b.put("b")
     before = b.k.everything()
@@ -37,7 +37,7 @@ def test_a_discard_of_nothing_changes_nothing(b: Box) -> None:
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_the_head_alone_is_discarded_by_its_number(b: Box) -> None:
     one, two = b.put("a"), b.put("a")
     before = b.k.everything()
@@ -50,7 +50,7 @@ def test_the_head_alone_is_discarded_by_its_number(b: Box) -> None:
     assert outcome(b.discard("a", number=one)) == ("conflict", "moved")
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_a_note_has_at_most_256_characters(b: Box) -> None:
     b.put("a")
     before = b.k.everything()
@@ -59,7 +59,7 @@ def test_a_note_has_at_most_256_characters(b: Box) -> None:
     assert b.discard("a", note="n" * 256)["discarded"] == 1
 
 
-@pytest.mark.clause("I3", "G6")
+@pytest.mark.clause("I3b", "G6")
 @pytest.mark.parametrize("marker", [MARKER, None], ids=["marked", "by hand"])
 def test_what_nobody_can_open_is_discarded_and_what_waited_behind_it_goes_on(b: Box, marker: object) -> None:
     head = b.seal(b.put("a"), marker if isinstance(marker, dict) else None)
@@ -102,7 +102,7 @@ def test_a_discard_wakes_nobody_who_runs(b: Box) -> None:
     assert (b.status, b.open_waits(), b.wakes()) == ("running", ["w2"], ["drive"])
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_a_discard_leaves_a_parked_and_a_running_execution_as_they_are(b: Box) -> None:
     b.step()
     b.put("a")
@@ -115,7 +115,7 @@ def test_a_discard_leaves_a_parked_and_a_running_execution_as_they_are(b: Box) -
     b.audit()
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_a_discard_is_recorded_after_the_end(b: Box) -> None:
     number = b.put("a")
     b.write("complete")
@@ -124,7 +124,7 @@ def test_a_discard_is_recorded_after_the_end(b: Box) -> None:
     b.audit()
 
 
-@pytest.mark.clause("I3", "E12")
+@pytest.mark.clause("I3a", "E12a", "E12c")
 @pytest.mark.parametrize("unknown", [False, True])
 def test_a_discard_without_a_principal_is_denied(b: Box, unknown: bool) -> None:
     b.put("a")
@@ -142,7 +142,7 @@ def test_a_discard_without_a_principal_is_denied(b: Box, unknown: bool) -> None:
     assert {name for name in before if before[name] != after[name]} == {"execution_denial"}
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 def test_what_expires_is_never_delivered(b: Box) -> None:
     gone = b.put("a", '"secret"', expires="10 seconds")
     kept = b.put("a", expires="10.000001 seconds")
@@ -153,7 +153,7 @@ def test_what_expires_is_never_delivered(b: Box) -> None:
     assert "secret" not in "".join(event["text"] for event in b.log())
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 def test_a_delivery_that_meets_only_what_expired_records_it(b: Box) -> None:
     b.park(w=["a"])
     b.put("a", expires="1 second")
@@ -163,7 +163,7 @@ def test_a_delivery_that_meets_only_what_expired_records_it(b: Box) -> None:
     assert (b.status, b.open_waits(), b.wakes(), b.pending()) == ("suspended", ["w"], [], [])
 
 
-@pytest.mark.clause("I3", "G16")
+@pytest.mark.clause("I3c", "G16")
 def test_what_expired_since_it_was_handed_out_is_not_consumed(b: Box) -> None:
     b.park(w=["a"])
     b.put("a", expires="1 second")
@@ -175,7 +175,7 @@ def test_what_expired_since_it_was_handed_out_is_not_consumed(b: Box) -> None:
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 def test_the_sweep_disposes_of_what_expired_wherever_it_lies(k: Kernel) -> None:
     pending, running, parked, ended = (box(k) for _ in range(4))
     running.step()
@@ -203,7 +203,7 @@ def test_the_sweep_disposes_of_what_expired_wherever_it_lies(k: Kernel) -> None:
     assert outcome(k.call("expire_inbox")) == ("unchanged", None)
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c", "I2a")
 def test_a_message_behind_one_that_expired_behind_it_is_still_delivered(b: Box) -> None:
     head = b.put("a")
     b.put("a", expires="1 second")
@@ -215,7 +215,7 @@ def test_a_message_behind_one_that_expired_behind_it_is_still_delivered(b: Box) 
     assert b.cursors() == {"a": 2}
 
 
-@pytest.mark.clause("I3", "G6", "E7")
+@pytest.mark.clause("I3c", "G6", "E7")
 def test_the_sweep_frees_what_waited_behind_a_sealed_head(b: Box) -> None:
     b.seal(b.put("a", expires="1 second"))
     behind = b.put("b")
@@ -228,7 +228,7 @@ def test_the_sweep_frees_what_waited_behind_a_sealed_head(b: Box) -> None:
     assert b.delivered() == [("w", behind)]
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 def test_a_sweep_takes_no_more_than_it_was_told(k: Kernel) -> None:
     boxes = [box(k) for _ in range(3)]
     for one in boxes:
@@ -241,7 +241,7 @@ def test_a_sweep_takes_no_more_than_it_was_told(k: Kernel) -> None:
         one.audit()
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_an_execution_whose_expiry_fails_stops_no_other(k: Kernel) -> None:
     bad, good = box(k), box(k)
     for one in (bad, good):
@@ -301,7 +301,7 @@ def test_the_backlog_is_seen_by_topic(b: Box) -> None:
     assert rows["b"]["waited_for"]
 
 
-@pytest.mark.clause("I3", "I4")
+@pytest.mark.clause("I3c", "I4")
 def test_an_expired_message_makes_room_only_in_its_own_topic(b: Box) -> None:
     set_limit(b.k, "backlog", 1)
     b.put("a", expires="1 second")

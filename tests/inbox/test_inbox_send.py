@@ -177,7 +177,7 @@ def test_what_is_just_not_malformed_is_sent(b: Box) -> None:
     b.put("a", expires="1 microsecond")
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 def test_a_repetition_is_a_duplicate_while_it_waits_and_after(b: Box) -> None:
     number = b.put("a", message_id="m")
     before = b.k.everything()
@@ -193,7 +193,7 @@ def test_a_repetition_is_a_duplicate_while_it_waits_and_after(b: Box) -> None:
     assert b.delivered() == [("w", number)]
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 def test_an_id_is_its_senders(b: Box) -> None:
     b.put("a", message_id="m")
     assert b.put_as("eve", "m") == ("sent", 2)
@@ -203,20 +203,20 @@ def test_an_id_is_its_senders(b: Box) -> None:
     assert [fact["sender"] for fact in b.facts()] == [OWNER, "eve"]
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 def test_sender_and_id_cannot_be_shifted_into_each_other(b: Box) -> None:
     b.put("a", message_id="bc")
     assert b.put_as(f"{OWNER}b", "c") == ("sent", 2)
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 def test_an_execution_remembers_its_own_keys_only(k: Kernel) -> None:
     one, other = box(k), box(k)
     one.put("a", message_id="m")
     assert other.put("a", message_id="m") == 1
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 def test_a_repetition_is_a_duplicate_in_a_full_topic_and_after_the_end(b: Box) -> None:
     set_limit(b.k, "backlog", 1)
     number = b.put("a", message_id="m")
@@ -228,7 +228,7 @@ def test_a_repetition_is_a_duplicate_in_a_full_topic_and_after_the_end(b: Box) -
     assert outcome(b.send("a", message_id="n")) == ("conflict", "ended")
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 @pytest.mark.parametrize("how", ["discarded", "expired"])
 def test_what_was_disposed_of_is_a_duplicate_too(b: Box, how: str) -> None:
     number = b.put("a", message_id="m", expires="1 second")
@@ -242,7 +242,7 @@ def test_what_was_disposed_of_is_a_duplicate_too(b: Box, how: str) -> None:
     assert (again["outcome"], again["inbox_seq"]) == ("duplicate", number)
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 def test_a_key_is_forgotten_when_1024_others_were_disposed_of_after_it(b: Box) -> None:
     b.put("a", message_id="first")
     b.park(w0=["a"])
@@ -259,7 +259,7 @@ def test_a_key_is_forgotten_when_1024_others_were_disposed_of_after_it(b: Box) -
     assert (again["outcome"], again["inbox_seq"]) == ("sent", 3)
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 def test_a_message_that_waited_for_long_is_remembered_when_it_is_delivered(b: Box) -> None:
     b.put("slow", message_id="late")
     b.k.do(
@@ -272,7 +272,7 @@ def test_a_message_that_waited_for_long_is_remembered_when_it_is_delivered(b: Bo
     assert (again["outcome"], again["inbox_seq"]) == ("duplicate", 1)
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 def test_what_waits_is_never_forgotten(b: Box) -> None:
     b.put("a", message_id="first")
     b.k.do(
@@ -283,7 +283,7 @@ def test_what_waits_is_never_forgotten(b: Box) -> None:
     assert b.send("a", message_id="first")["inbox_seq"] == 1
 
 
-@pytest.mark.clause("I2", "I1")
+@pytest.mark.clause("I2b", "I1b")
 def test_a_message_under_a_key_that_was_delivered_is_passed_over(b: Box) -> None:
     head = b.put("a", message_id="m")
     number = b.put("a")
@@ -298,7 +298,7 @@ def test_a_message_under_a_key_that_was_delivered_is_passed_over(b: Box) -> None
     assert b.pending() == []
 
 
-@pytest.mark.clause("I2", "G16")
+@pytest.mark.clause("I2b", "G16")
 def test_next_message_looks_past_it_and_consume_records_it(b: Box) -> None:
     b.park(w=["a"])
     head = b.put("a", message_id="m")
@@ -347,7 +347,7 @@ def test_a_thousand_wait_unless_set_otherwise(b: Box) -> None:
     assert outcome(b.send("a")) == ("refused", "inbox-full")
 
 
-@pytest.mark.clause("I4", "I3")
+@pytest.mark.clause("I4", "I3c")
 def test_what_has_expired_fills_no_topic(b: Box) -> None:
     set_limit(b.k, "backlog", 2)
     b.put("a", expires="1 second")

@@ -130,7 +130,7 @@ def ask(
     return b.k.call(verb, execution_id or b.id, *(who if one == "%who" else one for one in arguments))
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12c")
 @pytest.mark.parametrize(("op", "verb", "arguments"), VERBS)
 def test_a_stranger_and_who_asks_for_what_is_not_there_are_told_the_same(
     b: Box, op: str, verb: str, arguments: tuple[Any, ...]
@@ -152,13 +152,13 @@ def test_a_stranger_and_who_asks_for_what_is_not_there_are_told_the_same(
     assert outcome(ask(b, verb, arguments, "ann")) != DENIED
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12a")
 @pytest.mark.parametrize(("op", "verb", "arguments"), VERBS)
 def test_nobody_is_denied(b: Box, op: str, verb: str, arguments: tuple[Any, ...]) -> None:
     assert outcome(ask(b, verb, arguments, "")) == DENIED
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12c")
 @pytest.mark.parametrize(("op", "verb", "arguments"), VERBS[:4])
 def test_a_denied_call_locks_nothing(b: Box, op: str, verb: str, arguments: tuple[Any, ...]) -> None:
     # a row that is locked says by whom
@@ -169,7 +169,7 @@ def test_a_denied_call_locks_nothing(b: Box, op: str, verb: str, arguments: tupl
         assert b.k.value(who, b.id) == before
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12a")
 def test_an_operator_cancels_and_records(k: Kernel, b: Box) -> None:
     k.do("select * from underseal.map_login('underseal_owner', 'op')")
     k.do("select * from underseal.grant_access('underseal_owner', 'operator')")

@@ -171,7 +171,7 @@ def test_no_answer_is_mistaken_for_a_start(database: TestDatabase, monkeypatch: 
             assert caught.value.reason == "not-found"
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12c")
 def test_who_may_not_look_is_told_as_if_there_were_nothing(ex: Any) -> None:
     ex.start("f", "ann", execution_id="c")
     told = []
@@ -234,7 +234,7 @@ def test_a_list_goes_on_where_a_call_has_looked_at_enough(
 # -- a whole story ------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E6", "I1")
+@pytest.mark.clause("E6", "I1a")
 def test_an_execution_from_its_start_to_its_end(ex: Any, dr: Any) -> None:
     fence = begin(dr)
     waits = [
@@ -333,7 +333,7 @@ def test_cancelling(ex: Any, dr: Any) -> None:
 # -- driving ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E2", "E8")
+@pytest.mark.clause("E2a", "E2c", "E8")
 def test_fences_and_recovery(dr: Any) -> None:
     first = begin(dr)
     seen = dr.head("c")
@@ -374,7 +374,7 @@ def test_a_batch_of_every_kind(ex: Any, dr: Any) -> None:
         batch.append_item("a", 1, [], heads=1)
 
 
-@pytest.mark.clause("E9", "E10")
+@pytest.mark.clause("E9b", "E9a", "E10a")
 def test_snapshots_compaction_and_content(ex: Any, dr: Any) -> None:
     fence = begin(dr)
     dr.append("c", fence, [batch.event("STEP", n=n) for n in range(1, 4)])
@@ -424,7 +424,7 @@ def test_expired_messages_are_disposed_of(ex: Any, dr: Any, database: TestDataba
     assert ex.inbox("c", "ann") == []
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12d")
 def test_a_policy_of_the_hosts(ex: Any, dr: Any, database: TestDatabase, admin: DictConnection) -> None:
     begin(dr)
     host = database.create_role("host", "nologin")

@@ -75,7 +75,7 @@ CONTROL: tuple[tuple[str, tuple[Any, ...]], ...] = (
 )
 
 
-@pytest.mark.clause("E12", "T4b")
+@pytest.mark.clause("E12c", "T4b")
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize(("verb", "arguments"), CONTROL)
 def test_what_is_deleted_while_one_waits_is_denied(
@@ -96,7 +96,7 @@ def test_what_is_deleted_while_one_waits_is_denied(
         assert (b.status, b.types()) == ("pending", ["EXECUTION_STARTED"])
 
 
-@pytest.mark.clause("E2", "T4b")
+@pytest.mark.clause("E2c", "E2d", "T4b")
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
@@ -114,7 +114,7 @@ def test_an_observation_that_was_overtaken_takes_no_fence(
     assert outcome(answer) == ("conflict", reason)
 
 
-@pytest.mark.clause("E2", "T4b")
+@pytest.mark.clause("E2c", "T4b")
 def test_one_of_two_who_saw_the_same_takes_the_fence(pair: Pair) -> None:
     b = box(pair.a)
     observed = seen(b)
@@ -126,7 +126,7 @@ def test_one_of_two_who_saw_the_same_takes_the_fence(pair: Pair) -> None:
     assert (outcome(one), outcome(other)) == (("acquired", None), ("conflict", "stale-fence"))
 
 
-@pytest.mark.clause("E2", "T4b")
+@pytest.mark.clause("E2a", "E2b", "T4b")
 def test_a_stale_driver_that_waited_behind_a_takeover_writes_nothing(pair: Pair) -> None:
     b = box(pair.a)
     _, answer = pair.race(lambda k: k.call("acquire_fence", b.id), lambda k: b.on(k).step())
@@ -213,7 +213,7 @@ def test_an_end_that_waited_behind_a_cancel_is_shut_out(pair: Pair) -> None:
     assert b.status == "cancelled"
 
 
-@pytest.mark.clause("E6", "E9", "T4b")
+@pytest.mark.clause("E6", "E9b", "T4b")
 def test_a_fork_that_waited_behind_a_compaction_copies_no_hole(pair: Pair) -> None:
     b = box(pair.a)
     b.step()
@@ -241,14 +241,14 @@ def test_one_of_two_gets_an_id(pair: Pair, how: str, rollback: bool) -> None:
     assert answers == (done, done if rollback else "exists")
 
 
-@pytest.mark.clause("I6", "T4b")
+@pytest.mark.clause("I6b", "T4b")
 def test_a_deletion_that_waited_behind_a_continuation_is_told(pair: Pair) -> None:
     b = box(pair.a)
     _, answer = pair.race(lambda k: b.on(k).go_on(), lambda k: k.call("delete_chain", b.chain, "op"))
     assert outcome(answer) == ("conflict", "open")
 
 
-@pytest.mark.clause("I6", "E10", "T4b")
+@pytest.mark.clause("I6b", "E10b", "T4b")
 def test_sweepers_wait_for_nobody(pair: Pair) -> None:
     over, busy = box(pair.a), box(pair.a)
     for b in (over, busy):
@@ -267,7 +267,7 @@ def test_sweepers_wait_for_nobody(pair: Pair) -> None:
     assert busy.status == "completed"
 
 
-@pytest.mark.clause("E10", "T4b")
+@pytest.mark.clause("E10b", "T4b")
 def test_content_that_is_stored_again_while_a_sweep_comes_stays(pair: Pair) -> None:
     b = box(pair.a)
     b.k.call("put_content", b.id, "1", 1)
@@ -278,7 +278,7 @@ def test_content_that_is_stored_again_while_a_sweep_comes_stays(pair: Pair) -> N
     assert pair.b.calls("sweep_content") == []
 
 
-@pytest.mark.clause("I6", "T4b")
+@pytest.mark.clause("I6b", "T4b")
 def test_a_purge_takes_chains_it_has_whole(pair: Pair) -> None:
     b = box(pair.a)
     b.go_on().write("complete")

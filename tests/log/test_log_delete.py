@@ -35,7 +35,7 @@ def full(k: Kernel) -> Box:
     return b
 
 
-@pytest.mark.clause("I6", "E2")
+@pytest.mark.clause("I6b", "E2e")
 def test_a_chain_takes_everything_along(k: Kernel) -> None:
     b, other = full(k), full(k)
     b.write("complete")
@@ -49,7 +49,7 @@ def test_a_chain_takes_everything_along(k: Kernel) -> None:
     assert outcome(k.call("delete_chain", b.chain, "op")) == ("denied", "execution")
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6b")
 def test_whoever_deletes_the_row_deletes_everything(k: Kernel) -> None:
     b = full(k)
     b.write("fail")
@@ -62,7 +62,7 @@ def test_whoever_deletes_the_row_deletes_everything(k: Kernel) -> None:
     assert left(b) == {}
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6b")
 def test_a_schedule_of_the_same_name_keeps_its_wake(k: Kernel) -> None:
     b = box(k)
     b.k.do(
@@ -75,7 +75,7 @@ def test_a_schedule_of_the_same_name_keeps_its_wake(k: Kernel) -> None:
     assert left(b) == {"wake": 1}
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6b")
 @pytest.mark.parametrize("open_one", ["pending", "running", "suspended"])
 def test_an_open_execution_keeps_its_chain(k: Kernel, open_one: str) -> None:
     b = full(k)
@@ -92,7 +92,7 @@ def test_an_open_execution_keeps_its_chain(k: Kernel, open_one: str) -> None:
     assert k.everything() == before
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6b")
 def test_a_chain_is_named_by_its_own_id(k: Kernel) -> None:
     b = full(k)
     b.write("complete")
@@ -101,7 +101,7 @@ def test_a_chain_is_named_by_its_own_id(k: Kernel) -> None:
     assert k.everything() == before
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6b")
 def test_a_child_goes_with_its_chain(k: Kernel) -> None:
     b = box(k)
     child = Box(k, f"{b.id}~pay").start()
@@ -112,7 +112,7 @@ def test_a_child_goes_with_its_chain(k: Kernel) -> None:
     assert left(b) == {}
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12a")
 def test_the_owner_does_not_delete(k: Kernel) -> None:
     b = box(k)
     b.write("complete")
@@ -131,7 +131,7 @@ def test_the_owner_does_not_delete(k: Kernel) -> None:
 # -- purging -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6b")
 def test_chains_that_ended_long_ago_are_purged(k: Kernel) -> None:
     old, young, still_open, half, goes_on = box(k), box(k), box(k), full(k), full(k)
     old.write("complete")

@@ -37,7 +37,7 @@ def end(b: Box) -> Box:
 # -- start -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E1")
+@pytest.mark.clause("E1c")
 def test_an_execution_begins_with_its_first_event(k: Kernel) -> None:
     row = k.call("start_execution", "onboard", "ann", '{"order": 1.50}')
     assert outcome(row) == ("started", None)
@@ -119,7 +119,7 @@ def test_a_start_may_wait(k: Kernel) -> None:
 # -- append ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2a", "E2b")
 def test_only_the_current_fence_appends(b: Box) -> None:
     assert append(b, 1)["outcome"] == "appended"
     assert b.k.call("acquire_fence", b.id)["fence"] == 2
@@ -131,7 +131,7 @@ def test_only_the_current_fence_appends(b: Box) -> None:
     assert (row["outcome"], row["head"], row["fence"], row["status"]) == ("appended", 2, 2, "running")
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2c", "E2d")
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -156,7 +156,7 @@ def test_what_was_observed_must_still_be_so(b: Box, change: dict[str, Any], reas
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2c", "E2b")
 def test_what_is_as_observed_succeeds(b: Box) -> None:
     append(b, 1)
     row = b.k.call("append_if_unchanged", b.id, *seen(b), STEP)
@@ -170,7 +170,7 @@ def test_what_is_as_observed_succeeds(b: Box) -> None:
 # -- acquire -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2b")
 def test_a_fence_is_taken_over_and_over_and_only_grows(b: Box) -> None:
     taken = [b.k.call("acquire_fence", b.id) for _ in range(3)]
     assert [(row["outcome"], row["fence"]) for row in taken] == [("acquired", n) for n in (2, 3, 4)]
@@ -208,7 +208,7 @@ def test_what_is_not_there_has_no_fence(k: Kernel) -> None:
     assert k.everything() == before
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2d", "E2e")
 def test_an_id_taken_again_is_another_execution_and_begins_above_its_last_fence(b: Box) -> None:
     b.take()
     b.take()

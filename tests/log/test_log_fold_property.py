@@ -69,7 +69,7 @@ def agrees(kernel: Kernel, histories: Sequence[History]) -> None:
         )
 
 
-@pytest.mark.clause("E4", "T6c")
+@pytest.mark.clause("E4a", "T6c")
 @EXAMPLES
 @given(data=st.data(), histories=chains())
 def test_both_folds_agree_on_any_history_in_any_statements(
@@ -81,7 +81,7 @@ def test_both_folds_agree_on_any_history_in_any_statements(
         agrees(kernel, histories)
 
 
-@pytest.mark.clause("E1", "E4", "T6c")
+@pytest.mark.clause("E1b", "E4a", "T6c")
 @EXAMPLES
 @given(data=st.data(), case=impossible())
 def test_both_folds_refuse_what_cannot_follow(
@@ -200,7 +200,7 @@ class Moves:
             {"call": self.call, "drive": self.drive}[kind](self.draw(st.sampled_from(self.world.ids)))
 
 
-@pytest.mark.clause("E4", "E9", "T6c")
+@pytest.mark.clause("E4a", "E4b", "E4c", "E9c", "T6c")
 @EXAMPLES
 @given(data=st.data())
 def test_both_folds_agree_whatever_the_verbs_did(log_kernel: Kernel, data: st.DataObject) -> None:

@@ -69,7 +69,7 @@ def late_commits(own: Logs, session: Callable[[], Logs]) -> Iterator[None]:
     yield
 
 
-@pytest.mark.clause("E11", "T4b")
+@pytest.mark.clause("E11b", "T4b")
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_a_reader_in_the_middle_misses_nothing(
@@ -87,7 +87,7 @@ def test_a_reader_in_the_middle_misses_nothing(
         assert sorted(follower.seen) == own.keys()
 
 
-@pytest.mark.clause("E11", "T4b")
+@pytest.mark.clause("E11b", "T4b")
 @pytest.mark.parametrize("cut", CUTS)
 def test_any_page_size_gives_what_one_page_gives(own: Logs, session: Callable[[], Logs], cut: int) -> None:
     cut_at(own, cut)
@@ -108,7 +108,7 @@ def test_any_page_size_gives_what_one_page_gives(own: Logs, session: Callable[[]
                 assert got == wanted
 
 
-@pytest.mark.clause("E11", "T4b")
+@pytest.mark.clause("E11b", "T4b")
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_what_cannot_be_cut_is_read_along_the_key(own: Logs, session: Callable[[], Logs], size: int) -> None:
     """A host has its number for long, and writes last what all the others were writing to."""
@@ -135,7 +135,7 @@ def test_what_cannot_be_cut_is_read_along_the_key(own: Logs, session: Callable[[
     assert follower.drain() == [("b", 3)]
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_every_row_has_the_cursor_to_go_on_after_it(own: Logs, session: Callable[[], Logs]) -> None:
     start = reader(own)
     start.drain()
@@ -148,7 +148,7 @@ def test_every_row_has_the_cursor_to_go_on_after_it(own: Logs, session: Callable
             assert reader(own, cursor=row["cursor"]).drain() == whole.seen[place + 1 :]
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_a_cursor_is_a_place_for_ever(own: Logs) -> None:
     """Reading from it again gives the same again, then what came since."""
     own.start("a", "b", steps=2)
@@ -161,7 +161,7 @@ def test_a_cursor_is_a_place_for_ever(own: Logs) -> None:
     assert again == [*rest, ("a", 3), ("b", 3)]
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_now_is_after_everything_committed(own: Logs, session: Callable[[], Logs]) -> None:
     own.start("a", steps=2)
     late = session()
@@ -179,7 +179,7 @@ def test_now_is_after_everything_committed(own: Logs, session: Callable[[], Logs
     assert reader(own, cursor=now["cursor"]).drain() == [("a", 3), ("b", 0)]
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_an_empty_log_has_an_end(own: Logs) -> None:
     row = own.call("read_all")
     assert row["outcome"] == "end"
@@ -187,7 +187,7 @@ def test_an_empty_log_has_an_end(own: Logs) -> None:
     assert reader(own, cursor=row["cursor"]).drain() == [("a", 0)]
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_one_that_was_rolled_back_never_was(own: Logs, session: Callable[[], Logs]) -> None:
     own.start("a")
     follower = reader(own)
@@ -206,7 +206,7 @@ def test_one_that_was_rolled_back_never_was(own: Logs, session: Callable[[], Log
     assert follower.seen == own.keys() == [("a", 0), ("a", 1)]
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 @pytest.mark.parametrize("numbered_first", [False, True])
 @pytest.mark.parametrize("rolled_back", [False, True])
 def test_a_reader_does_not_see_what_its_own_transaction_wrote(
@@ -236,7 +236,7 @@ def idle_writer(conninfo: str) -> Iterator[None]:
         connection.rollback()
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 @pytest.mark.parametrize("cut", CUTS)
 def test_an_idle_transaction_holds_nobody_up(
     own: Logs, database: TestDatabase, postgres: Server, cut: int
@@ -254,7 +254,7 @@ def test_an_idle_transaction_holds_nobody_up(
     assert sorted(follower.seen) == own.keys()
 
 
-@pytest.mark.clause("E11", "T4b")
+@pytest.mark.clause("E11b", "T4b")
 def test_a_reader_waits_for_no_lock(own: Logs, session: Callable[[], Logs]) -> None:
     own.start("a", steps=1)
     other = session()
@@ -264,7 +264,7 @@ def test_a_reader_waits_for_no_lock(own: Logs, session: Callable[[], Logs]) -> N
         assert Reader(other).drain() == [("a", 0), ("a", 1)]
 
 
-@pytest.mark.clause("E11", "T4b")
+@pytest.mark.clause("E11b", "T4b")
 @pytest.mark.parametrize("cut", CUTS)
 def test_one_that_waited_for_an_execution_comes_after_the_one_it_waited_for(
     own: Logs, session: Callable[[], Logs], admin: DictConnection, cut: int
@@ -281,7 +281,7 @@ def test_one_that_waited_for_an_execution_comes_after_the_one_it_waited_for(
     assert follower.drain() == [("a", 0), ("a", 1), ("a", 2)]
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_deleted_id_that_is_taken_again_begins_again(own: Logs, admin: DictConnection, cut: int) -> None:
     cut_at(own, cut)
@@ -297,7 +297,7 @@ def test_a_deleted_id_that_is_taken_again_begins_again(own: Logs, admin: DictCon
     assert sorted(reader(own, 2, halfway).drain()) == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2)]
 
 
-@pytest.mark.clause("M18", "E11")
+@pytest.mark.clause("M18", "E11b")
 def test_what_does_not_open_comes_as_a_stub_in_its_place(own: Logs) -> None:
     own.start("a", "b", steps=1)
     own.seal("a")
@@ -326,7 +326,7 @@ def refusal(own: Logs, cursor: str | None) -> str:
     return reason
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_a_malformed_cursor_is_refused(own: Logs) -> None:
     own.start("a", steps=3)
     follower = reader(own, 2)
@@ -349,7 +349,7 @@ def test_a_malformed_cursor_is_refused(own: Logs) -> None:
         assert refusal(own, wrong) == "malformed-cursor", wrong
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_a_cursor_of_another_history_is_refused(
     own: Logs, database: TestDatabase, postgres: Server, admin: DictConnection
 ) -> None:
@@ -385,7 +385,7 @@ def test_a_cursor_of_another_history_is_refused(
             server.execute(f'drop database "{copy}" with (force)')
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_only_read_committed_can_follow(own: Logs) -> None:
     for level in ("repeatable read", "serializable"):
         with own.connection.transaction():
@@ -395,7 +395,7 @@ def test_only_read_committed_can_follow(own: Logs) -> None:
             assert caught.value.sqlstate == "US008"
 
 
-@pytest.mark.clause("E11", "E12")
+@pytest.mark.clause("E11b", "E12a")
 def test_workers_and_operators_follow_everything(own: Logs, database: TestDatabase) -> None:
     own.start("a")
     for access in ("client", "approver", "worker", "operator", "sealer", "reader"):
@@ -429,7 +429,7 @@ def restored(own: Logs, admin: DictConnection, ahead: int = 1_000_000) -> None:
         admin.execute(f"alter table underseal.event enable {always} trigger event_fixed")
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_a_restored_log_is_adopted_before_it_is_followed(own: Logs, admin: DictConnection) -> None:
     own.start("a", "b", steps=3)
     now = own.call("read_all", "now")["cursor"]
@@ -447,7 +447,7 @@ def test_a_restored_log_is_adopted_before_it_is_followed(own: Logs, admin: DictC
     assert follower.drain() == [("b", 4)]
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_writing_before_reading_is_no_restore(own: Logs) -> None:
     """The own events of a transaction that has its number for longer than anybody else's was committed."""
     own.start("a")
@@ -457,7 +457,7 @@ def test_writing_before_reading_is_no_restore(own: Logs) -> None:
         assert reader(own).drain() == [("a", 0)]
 
 
-@pytest.mark.clause("E1", "E11")
+@pytest.mark.clause("E1a", "E11b")
 def test_an_event_is_never_changed(own: Logs, admin: DictConnection, database: TestDatabase) -> None:
     own.start("a", steps=2)
     restored(own, admin)
@@ -494,7 +494,7 @@ def test_an_event_is_never_changed(own: Logs, admin: DictConnection, database: T
     assert own.keys() == [("a", 0), ("a", 1), ("a", 2)]
 
 
-@pytest.mark.clause("E1")
+@pytest.mark.clause("E1a")
 def test_only_what_was_compacted_or_is_gone_may_be_deleted(own: Logs, admin: DictConnection) -> None:
     own.start("a", "b", steps=5)
     with admin.transaction():
@@ -519,7 +519,7 @@ def answers(own: Logs, name: str, *arguments: Any) -> Any:
     return own.value(f"select underseal.{name}({places})::text", *arguments)
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 @pytest.mark.parametrize(
     ("snapshot", "txn", "cut"),
     [
@@ -531,7 +531,7 @@ def test_a_snapshot_is_cut(own: Logs, snapshot: str, txn: str, cut: str) -> None
     assert own.value("select underseal._cut_snapshot(%s::pg_snapshot, %s::xid8)::text", snapshot, txn) == cut
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_data_of_other_shapes_is_given_as_it_is(own: Logs) -> None:
     own.start("ä/1", "z z")
     own.write(

@@ -125,7 +125,7 @@ ACTIONS = st.tuples(
 )
 
 
-@pytest.mark.clause("E11", "T4b")
+@pytest.mark.clause("E11b", "T4b")
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     actions=st.lists(ACTIONS, min_size=30, max_size=60),

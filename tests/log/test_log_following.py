@@ -18,7 +18,7 @@ from underseal.foundation.steps import Steps
 from underseal.log.follow import LONGEST, PAGE, SHORTEST, AsyncFollowing, Following
 from underseal.testing import OWNER, DictConnection, TestDatabase, in_background
 
-pytestmark = pytest.mark.clause("E11")
+pytestmark = pytest.mark.clause("E11a")
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -107,6 +107,7 @@ def test_a_long_log_is_followed_to_its_last_event(clients: Clients, driver: Exec
 # -- all of them --------------------------------------------------------------------------------------
 
 
+@pytest.mark.clause("E11b")
 def test_all_logs_are_followed_and_gone_on_with(clients: Clients, driver: ExecutionDriver) -> None:
     fences = {name: begin(driver, name) for name in "ab"}
     first = take(clients.driver.follow_all(), 2)
@@ -127,6 +128,7 @@ def test_all_logs_are_followed_and_gone_on_with(clients: Clients, driver: Execut
     assert [(e.execution_id, e.seq) for e in rest] == [(e.execution_id, e.seq) for e in seen[4:]]
 
 
+@pytest.mark.clause("E11b")
 def test_following_outlasts_a_lost_connection(
     clients: Clients, driver: ExecutionDriver, admin: DictConnection
 ) -> None:

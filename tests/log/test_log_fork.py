@@ -70,7 +70,7 @@ def test_a_delay_is_not_waited_for_twice(b: Box) -> None:
     assert b.k.value("select wake_at from underseal.wake where chain_id = %s", f.chain) == b.k.clock.now()
 
 
-@pytest.mark.clause("E6", "E4")
+@pytest.mark.clause("E6", "E4a")
 def test_a_fork_of_a_parked_execution_is_parked(b: Box) -> None:
     b.put("a", message_id="m")
     b.park(w1=["a"])
@@ -131,7 +131,7 @@ def test_what_is_not_there_is_not_copied(b: Box, through: int | None) -> None:
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("E6", "E9")
+@pytest.mark.clause("E6", "E9b")
 def test_what_was_compacted_is_not_copied(b: Box) -> None:
     for _ in range(3):
         b.step()
@@ -164,7 +164,7 @@ def test_a_fork_has_the_id_of_a_chain(b: Box, new_id: str) -> None:
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("E2", "E6")
+@pytest.mark.clause("E2e", "E6")
 def test_a_fork_under_a_deleted_id_begins_above_its_last_fence(b: Box) -> None:
     gone = box(b.k)
     gone.take()
@@ -174,7 +174,7 @@ def test_a_fork_under_a_deleted_id_begins_above_its_last_fence(b: Box) -> None:
     assert gone.execution()["fence"] == 3
 
 
-@pytest.mark.clause("E10", "E6")
+@pytest.mark.clause("E10a", "E6")
 def test_a_fork_has_the_content_its_copy_refers_to(b: Box) -> None:
     hashes = [bytes(b.k.call("put_content", b.id, json.dumps({"n": n}), 1)["hash"]) for n in range(3)]
     for one in hashes[:2]:
@@ -184,7 +184,7 @@ def test_a_fork_has_the_content_its_copy_refers_to(b: Box) -> None:
     assert found == ["content", "none", "none"]
 
 
-@pytest.mark.clause("E4", "E6")
+@pytest.mark.clause("E4a", "E6")
 def test_marks_are_copied(b: Box) -> None:
     marker = {"seal": {"v": 1, "cipher": "x", "covers": ["STEP_COMPLETED.output"]}}
     b.k.do(

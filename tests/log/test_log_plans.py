@@ -126,7 +126,7 @@ def read(connection: psycopg.Connection[Any]) -> tuple[dict[str, int], dict[str,
     return dict(tables), dict(indexes)
 
 
-@pytest.mark.clause("E11", "E12")
+@pytest.mark.clause("E11a", "E11b")
 @pytest.mark.parametrize("plans", ["auto", "force_generic_plan"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_stays_within_its_index(past: Past, call: str, plans: str) -> None:
@@ -155,7 +155,7 @@ def test_a_call_stays_within_its_index(past: Past, call: str, plans: str) -> Non
         assert max(walked.values(), default=0) <= 2, walked
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 @pytest.mark.parametrize("size", [100, 1000])
 @pytest.mark.parametrize("begin", ["the beginning", "long ago"])
 def test_a_long_way_is_not_walked_again_for_every_page(past: Past, begin: str, size: int) -> None:
@@ -180,7 +180,7 @@ COUNTED: Final = """
 """
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_what_cannot_be_cut_is_walked_once_along_the_key(past: Past) -> None:
     """A host that has its number for as long as all this was written, and writes to one of the executions last."""
     with psycopg.connect(past.database.conninfo_as(OWNER), row_factory=psycopg.rows.dict_row) as connection:

@@ -33,7 +33,7 @@ def logs(server: Server) -> Logs:
     return Logs(psycopg.connect(conninfo, autocommit=True, row_factory=dict_row))
 
 
-@pytest.mark.clause("E11")
+@pytest.mark.clause("E11b")
 def test_a_cursor_belongs_to_one_timeline(place: Path) -> None:
     with embedded_server(place / "first", THROWAWAY) as first:
         with psycopg.connect(first.conninfo(), autocommit=True) as connection:

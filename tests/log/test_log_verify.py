@@ -15,7 +15,7 @@ from underseal.foundation.steps import Steps
 from underseal.log import batch, kernel, verbs
 from underseal.log.model import LogEvent
 
-pytestmark = pytest.mark.clause("E4")
+pytestmark = pytest.mark.clause("E4c")
 
 MARKER = '{"seal": {"v": 1, "cipher": "x", "covers": ["STEP.n"]}}'
 
@@ -74,7 +74,7 @@ def test_an_execution_in_each_status_is_verified(world: World) -> None:
         assert world.verify(name).outcome == "verified", name
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9c", "E4b")
 def test_a_compacted_log_is_folded_from_its_snapshot(world: World) -> None:
     fence = with_inbox(world)
     head = world.view("c").fold["head"]
@@ -139,7 +139,7 @@ def test_a_folded_column_that_was_changed_by_hand_is_told(world: World, column: 
     assert difference.tables != difference.log
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2a", "I2b")
 @pytest.mark.parametrize(
     ("what", "table", "statement"),
     [
@@ -159,7 +159,7 @@ def test_a_cursor_or_a_remembered_key_that_was_changed_by_hand_is_told(
     assert told(world) == {what}
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_a_line_that_goes_on_with_another_is_told(world: World) -> None:
     world.write(batch.continue_item("c", world.started()))
     assert [told(world, name) for name in ("c", "c~2")] == [set(), set()]
@@ -168,7 +168,7 @@ def test_a_line_that_goes_on_with_another_is_told(world: World) -> None:
     assert told(world, "c~2") == {"current_member", "inbox"}
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1a")
 def test_a_number_of_the_inbox_that_went_back_is_told(world: World) -> None:
     with_inbox(world)
     plant(world, "execution", "update underseal.execution set last_inbox_seq = 2")
@@ -200,7 +200,7 @@ def test_a_log_that_is_none_is_told(world: World, statement: str) -> None:
     assert "log" in told(world)
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9c")
 def test_a_snapshot_of_another_fold_is_told(world: World) -> None:
     fence = with_inbox(world)
     world.driver.save_snapshot("c", fence, world.view("c").fold["head"], {}, connection=world.connection)
@@ -209,7 +209,7 @@ def test_a_snapshot_of_another_fold_is_told(world: World) -> None:
     assert told(world) == {"snapshot"}
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9c")
 def test_a_compacted_log_without_its_snapshot_is_told(world: World) -> None:
     fence = world.started()
     world.driver.save_snapshot("c", fence, 2, {}, connection=world.connection)
@@ -287,7 +287,7 @@ def test_a_log_that_does_not_open_here_is_unverifiable(world: World) -> None:
     assert told(world) == {"wake"}
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9c")
 def test_a_sealed_snapshot_alone_is_unverifiable(world: World) -> None:
     fence = world.started()
     world.driver.save_snapshot("c", fence, 2, {}, connection=world.connection)
@@ -300,7 +300,7 @@ def test_a_sealed_snapshot_alone_is_unverifiable(world: World) -> None:
 # -- who may ask --------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12c")
 def test_a_stranger_is_told_nothing(world: World) -> None:
     world.parked()
     answers = []
@@ -313,7 +313,7 @@ def test_a_stranger_is_told_nothing(world: World) -> None:
     assert [row["cause"] for row in causes] == ["foreign", "missing"]
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12a")
 def test_an_operator_is_told(world: World) -> None:
     world.parked()
     role = "verify_operator"

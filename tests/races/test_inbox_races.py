@@ -136,7 +136,7 @@ def test_a_park_meets_a_send_that_is_half_done(arena: Arena, b: Box) -> None:
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7", "I6")
+@pytest.mark.clause("E7", "I6a")
 @pytest.mark.parametrize("order", [(send, park), (park, send)], ids=["send-park", "park-send"])
 def test_a_send_to_a_line_meets_the_park_of_the_one_that_goes_on(
     arena: Arena, b: Box, order: tuple[Act, Act]
@@ -147,7 +147,7 @@ def test_a_send_to_a_line_meets_the_park_of_the_one_that_goes_on(
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7", "I1")
+@pytest.mark.clause("E7", "I1a")
 def test_a_message_that_comes_during_a_delivery_is_not_lost(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     first = b.put("a")
@@ -172,7 +172,7 @@ def test_a_message_that_comes_during_a_delivery_of_nothing_wakes(arena: Arena, b
     assert b.wakes() == ["inbox"]
 
 
-@pytest.mark.clause("I2")
+@pytest.mark.clause("I2b")
 @pytest.mark.parametrize("rollback", [False, True])
 def test_of_two_sends_of_one_id_one_is_sent(arena: Arena, b: Box, rollback: bool) -> None:
     one, other = meet(
@@ -183,7 +183,7 @@ def test_of_two_sends_of_one_id_one_is_sent(arena: Arena, b: Box, rollback: bool
     assert b.pending() == [1]
 
 
-@pytest.mark.clause("I1")
+@pytest.mark.clause("I1a")
 @pytest.mark.parametrize("rollback", [False, True])
 def test_two_senders_get_numbers_in_the_order_in_which_they_commit(
     arena: Arena, b: Box, rollback: bool
@@ -200,20 +200,20 @@ def test_the_last_place_of_a_topic_is_taken_once(arena: Arena, b: Box) -> None:
     assert (one, other) == (("sent", None), ("refused", "inbox-full"))
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_a_discard_that_waits_for_a_send_takes_it_along(arena: Arena, b: Box) -> None:
     _, discarded = meet(arena, b, send, lambda b: b.discard("a")["discarded"])
     assert (discarded, b.pending()) == (1, [])
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3b")
 def test_a_send_that_waits_for_a_discard_stays(arena: Arena, b: Box) -> None:
     b.put("a")
     meet(arena, b, lambda b: b.discard("a"), send)
     assert (b.told(), b.pending()) == ([("discarded", 1)], [2])
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 @pytest.mark.parametrize("rollback", [False, True])
 def test_a_send_that_waits_for_a_continuation_goes_to_the_one_that_goes_on(
     arena: Arena, b: Box, rollback: bool
@@ -229,7 +229,7 @@ def test_a_send_that_waits_for_a_continuation_goes_to_the_one_that_goes_on(
     assert (b.id == old) == rollback
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 @pytest.mark.parametrize("hops", [0, 1])
 def test_a_continuation_that_waits_for_a_send_takes_it_along(arena: Arena, b: Box, hops: int) -> None:
     for _ in range(hops):
@@ -262,7 +262,7 @@ def delete(b: Box) -> str:
     return str(b.k.call("delete_chain", b.chain, "op")["outcome"])
 
 
-@pytest.mark.clause("I6", "E12")
+@pytest.mark.clause("I6b", "E12c")
 @pytest.mark.parametrize("act", [lambda b: b.send("a"), lambda b: b.discard("a")], ids=["send", "discard"])
 def test_who_waits_for_a_deletion_is_denied(arena: Arena, b: Box, act: Act) -> None:
     b.put("a")
@@ -275,7 +275,7 @@ def test_who_waits_for_a_deletion_is_denied(arena: Arena, b: Box, act: Act) -> N
     assert denial["cause"] == "missing"
 
 
-@pytest.mark.clause("I6", "E12")
+@pytest.mark.clause("I6b", "E12c")
 def test_who_waits_for_a_deletion_is_denied_although_the_id_is_taken_again(arena: Arena, b: Box) -> None:
     b.put("a")
     end(b)
@@ -289,7 +289,7 @@ def test_who_waits_for_a_deletion_is_denied_although_the_id_is_taken_again(arena
     assert b.pending() == []
 
 
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6b")
 def test_a_deletion_that_waits_for_a_send_takes_it_along(arena: Arena, b: Box) -> None:
     b.send("a", message_id="m")
     b.park(w=["a"])
@@ -321,7 +321,7 @@ def test_the_second_consumer_consumes_if_the_first_is_undone(arena: Arena, b: Bo
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("G16", "I3")
+@pytest.mark.clause("G16", "I3b")
 def test_a_consumer_that_waits_for_a_discard_writes_nothing(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     b.put("a")
@@ -331,7 +331,7 @@ def test_a_consumer_that_waits_for_a_discard_writes_nothing(arena: Arena, b: Box
     assert b.told() == [("discarded", 1)]
 
 
-@pytest.mark.clause("G16", "I3")
+@pytest.mark.clause("G16", "I3b")
 def test_a_discard_that_waits_for_a_consumer_finds_nothing(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     b.put("a")
@@ -342,7 +342,7 @@ def test_a_discard_that_waits_for_a_consumer_finds_nothing(arena: Arena, b: Box)
     assert b.told() == [("delivered", 1)]
 
 
-@pytest.mark.clause("G16", "I1")
+@pytest.mark.clause("G16", "I1b")
 def test_a_consumer_that_waits_for_a_send_to_an_earlier_arm_takes_that_first(arena: Arena, b: Box) -> None:
     b.park(w=["a", "b"])
     b.put("b")
@@ -362,7 +362,7 @@ def test_a_send_that_waits_for_a_consumer_waits_for_the_next_park(arena: Arena, 
     assert b.park(w2=["a"]) == "answered"
 
 
-@pytest.mark.clause("E2", "G16")
+@pytest.mark.clause("E2b", "G16")
 @pytest.mark.parametrize("verb", ["deliver", "consume"])
 def test_who_waits_for_a_new_fence_delivers_nothing(arena: Arena, b: Box, verb: str) -> None:
     b.park(w=["a"])
@@ -377,7 +377,7 @@ def test_who_waits_for_a_new_fence_delivers_nothing(arena: Arena, b: Box, verb: 
     assert b.deliver()["answered"] == 1
 
 
-@pytest.mark.clause("E2", "G16")
+@pytest.mark.clause("E2b", "G16")
 def test_a_new_fence_that_waits_for_a_delivery_finds_nothing_left(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     b.put("a")
@@ -401,7 +401,7 @@ def behind(arena: Arena, b: Box, act: Act, **duration: float) -> Any:
     return answer
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 def test_what_expires_while_a_delivery_waits_is_not_delivered(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     b.put("a", expires="10 seconds")
@@ -409,7 +409,7 @@ def test_what_expires_while_a_delivery_waits_is_not_delivered(arena: Arena, b: B
     assert b.told() == [("expired", 1)]
 
 
-@pytest.mark.clause("I3", "G16")
+@pytest.mark.clause("I3c", "G16")
 def test_what_expires_while_a_consumer_waits_is_not_consumed(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     b.put("a", expires="10 seconds")
@@ -423,14 +423,14 @@ def test_an_instant_that_comes_while_a_delivery_waits_is_answered(arena: Arena, 
     assert behind(arena, b, lambda b: b.deliver()["answered"], seconds=10) == 1
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 def test_a_message_expires_after_the_time_it_was_sent_for_not_asked_for(arena: Arena, b: Box) -> None:
     behind(arena, b, lambda b: b.put("a", expires="10 seconds"), seconds=30)
     (row,) = b.listed()
     assert (row["sent_at"], (row["expires_at"] - row["sent_at"]).total_seconds()) == (arena.clock.now(), 10)
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 @pytest.mark.parametrize("member", ["", "2"])
 def test_a_sweep_passes_by_what_somebody_holds(arena: Arena, b: Box, member: str) -> None:
     free = box(arena.a)
@@ -447,7 +447,7 @@ def test_a_sweep_passes_by_what_somebody_holds(arena: Arena, b: Box, member: str
     assert b.told() == [("expired", 1)]
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 def test_many_of_one_that_is_held_hide_no_other(arena: Arena, b: Box) -> None:
     free = box(arena.a)
     for _ in range(5):
@@ -461,7 +461,7 @@ def test_many_of_one_that_is_held_hide_no_other(arena: Arena, b: Box) -> None:
     assert b.expire() == 5
 
 
-@pytest.mark.clause("I3")
+@pytest.mark.clause("I3c")
 def test_a_delivery_that_waits_for_a_sweep_finds_it_done(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     b.put("a", expires="1 second")
@@ -482,7 +482,7 @@ def test_a_refusal_is_judged_again_under_the_lock(arena: Arena, b: Box) -> None:
     assert not arena.a.rows("select from underseal.operator_report where subject = %s", b.id)
 
 
-@pytest.mark.clause("G16", "E2")
+@pytest.mark.clause("G16", "E2b")
 def test_a_refusal_under_a_fence_that_is_gone_leaves_nothing(arena: Arena, b: Box) -> None:
     b.seal(b.put("a"))
     b.park(w=["a"])
@@ -491,7 +491,7 @@ def test_a_refusal_under_a_fence_that_is_gone_leaves_nothing(arena: Arena, b: Bo
     assert not arena.a.rows("select from underseal.operator_report where subject = %s", b.id)
 
 
-@pytest.mark.clause("E12", "I3")
+@pytest.mark.clause("E12c", "I3a")
 @pytest.mark.parametrize(
     "act", [lambda b: b.send("a", who="eve"), lambda b: b.discard("a", who="")], ids=["send", "discard"]
 )

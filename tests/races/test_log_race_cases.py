@@ -69,7 +69,7 @@ def answering(case: Case) -> Callable[[Rival], Row]:
 EVENTS: Final = {"message": (sending, {"topic": "bell"}), "gate": (answering, {"gate": "ok"})}
 
 
-@pytest.mark.clause("E7", "I1")
+@pytest.mark.clause("E7", "I1b")
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("continued", [False, True])
 @pytest.mark.parametrize("together", [False, True])
@@ -88,7 +88,7 @@ def test_an_event_before_its_wait(log_ring: Ring, event: str, continued: bool, t
     assert [wake["kind"] for wake in world.tables["wake"]] == ["drive"]
 
 
-@pytest.mark.clause("E7", "I1")
+@pytest.mark.clause("E7", "I1b")
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("continued", [False, True])
 @pytest.mark.parametrize("together", [False, True])
@@ -165,7 +165,7 @@ BY_INCARNATION: Final = ("append_if_unchanged", "batch", "acquire_fence_if", "re
 BY_FENCE: Final = ("append", "deliver", "save_snapshot", "put_content")
 
 
-@pytest.mark.clause("E2", "E8")
+@pytest.mark.clause("E2a", "E2b", "E8")
 @pytest.mark.parametrize("verb", ["complete", "fail", "cancelled", "append", "park", "continue"])
 def test_a_stale_driver_of_the_same_name_is_refused(log_ring: Ring, verb: str) -> None:
     """A node that was restarted under its old name is another driver: the name is no guard, the fence is."""
@@ -182,7 +182,7 @@ def test_a_stale_driver_of_the_same_name_is_refused(log_ring: Ring, verb: str) -
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E2", "E8")
+@pytest.mark.clause("E2b", "E8")
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_completion_that_waits_behind_the_claim_of_its_own_name(log_ring: Ring, undone: bool) -> None:
     case = log_ring.stage("running")
@@ -199,7 +199,7 @@ def test_a_completion_that_waits_behind_the_claim_of_its_own_name(log_ring: Ring
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E2", "E8")
+@pytest.mark.clause("E2c", "E8")
 @pytest.mark.parametrize("same_name", [False, True])
 @pytest.mark.parametrize("undone", [False, True])
 def test_two_that_recover_one_execution(log_ring: Ring, same_name: bool, undone: bool) -> None:
@@ -239,7 +239,7 @@ def test_a_recovery_that_waits_for_a_renewal(log_ring: Ring, undone: bool) -> No
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2c")
 @pytest.mark.parametrize("verb", ["acquire_fence_if", "append_if_unchanged", "recover_execution"])
 @pytest.mark.parametrize("undone", [False, True])
 def test_what_was_observed_before_another_wrote_holds_no_more(
@@ -261,7 +261,7 @@ def test_what_was_observed_before_another_wrote_holds_no_more(
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2a", "E2b", "E2c")
 @pytest.mark.parametrize("name", [*BY_INCARNATION, *BY_FENCE])
 @pytest.mark.parametrize("undone", [False, True])
 def test_what_was_observed_before_another_took_the_fence_holds_no_more(
@@ -275,7 +275,7 @@ def test_what_was_observed_before_another_took_the_fence_holds_no_more(
     audit(case.world(log_ring.admin), {case.place: case.fence + (not undone)})
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2d")
 @pytest.mark.parametrize("name", BY_INCARNATION)
 def test_what_was_observed_of_another_incarnation_is_gone(log_ring: Ring, name: str) -> None:
     """Head and fence alone would say that it is the same."""
@@ -286,7 +286,7 @@ def test_what_was_observed_of_another_incarnation_is_gone(log_ring: Ring, name: 
     assert everything(log_ring, case.chain) == untouched
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2c")
 @pytest.mark.parametrize("verb", ["acquire_fence", "acquire_fence_if"])
 @pytest.mark.parametrize("undone", [False, True])
 def test_nobody_takes_the_fence_of_what_ended_meanwhile(log_ring: Ring, verb: str, undone: bool) -> None:
@@ -380,7 +380,7 @@ def replace(ring: Ring, case: Case, how: str) -> Callable[[Rival], None]:
     return act
 
 
-@pytest.mark.clause("E2", "I6")
+@pytest.mark.clause("E2d", "E2e", "I6b")
 @pytest.mark.parametrize("how", ["delete", "purge"])
 def test_an_id_that_is_taken_again(log_ring: Ring, how: str) -> None:
     case, rival = log_ring.stage("running"), log_ring.a
@@ -400,7 +400,7 @@ def test_an_id_that_is_taken_again(log_ring: Ring, how: str) -> None:
     assert rival.call("acquire_fence", case.id)["fence"] == new["fence"] + 1
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2e")
 def test_an_id_that_is_taken_again_and_again(log_ring: Ring) -> None:
     case, rival = log_ring.stage("running"), log_ring.a
     fences = [case.fence]
@@ -412,7 +412,7 @@ def test_an_id_that_is_taken_again_and_again(log_ring: Ring) -> None:
     audit(case.world(log_ring.admin), {case.place: fences[-1]})
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2d", "E2e")
 @pytest.mark.parametrize("name", [*BY_INCARNATION, *BY_FENCE])
 def test_a_driver_that_waits_while_the_id_is_taken_again(log_ring: Ring, name: str) -> None:
     """It waited for a row that is gone, and must not take the new one's place for its own."""
@@ -425,7 +425,7 @@ def test_a_driver_that_waits_while_the_id_is_taken_again(log_ring: Ring, name: s
     audit(case.world(log_ring.admin), {case.place: case.fence + 1})
 
 
-@pytest.mark.clause("E2", "E12")
+@pytest.mark.clause("E2d", "E12c")
 @pytest.mark.parametrize(
     "verb", ["send", "resume_gate", "cancel_execution", "record_outcome", "fork_execution", "discard_inbox"]
 )
@@ -451,7 +451,7 @@ def test_a_caller_that_waits_while_the_id_is_taken_by_another_owner(log_ring: Ri
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2e")
 @pytest.mark.parametrize("how", ["delete", "purge"])
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_start_that_waits_for_the_deletion_of_its_id(log_ring: Ring, how: str, undone: bool) -> None:
@@ -478,7 +478,7 @@ def text_of(size: int) -> Row:
     return {"text": "x" * size}
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2f")
 def test_a_batch_with_bad_items_and_good_neighbours(log_ring: Ring) -> None:
     a = log_ring.a
     good, stale, large, ended, last = ids = [unique_name(f"x{number}") for number in range(5)]
@@ -515,7 +515,7 @@ def test_a_batch_with_bad_items_and_good_neighbours(log_ring: Ring) -> None:
     audit(World.of(log_ring.admin, *ids, one))
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2f", "E2b")
 def test_a_batch_judges_each_item_by_what_it_waited_for(log_ring: Ring) -> None:
     """While it waits, one of its executions gets another driver and one ends; their neighbour is written."""
     _, fenced, ended = ids = [unique_name(f"x{number}") for number in range(3)]
@@ -541,7 +541,7 @@ def json_of(size: int) -> str:
     return frame[:-2] + "x" * (size - len(frame)) + frame[-2:]
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2f")
 @pytest.mark.parametrize("how", ["append", "append_if_unchanged", "batch", "complete", "start", "outcome"])
 def test_a_payload_of_one_mebibyte_and_one_byte_more(log_ring: Ring, how: str) -> None:
     case, rival = log_ring.stage("running"), log_ring.a
@@ -574,7 +574,7 @@ def test_a_payload_of_one_mebibyte_and_one_byte_more(log_ring: Ring, how: str) -
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2f")
 def test_two_events_of_one_mebibyte_are_two(log_ring: Ring) -> None:
     case = log_ring.stage("running")
     events = [{"type": "BIG", "data": {"text": "x" * (MIB - 20)}}] * 2

@@ -21,7 +21,7 @@ from tests.races.log_rivals import LEASE, OWNER, STEP, Ring, Rival, Row, item, s
 from underseal.testing import OWNER as LOGIN
 from underseal.testing import unique_name
 
-pytestmark = pytest.mark.clause("T4b", "E2")
+pytestmark = pytest.mark.clause("T4b")
 
 LOCK: Final = (
     "select from underseal.execution where underseal._execution_id(chain_id, member) = %s for no key update"
@@ -126,7 +126,7 @@ def test_members_of_one_chain_are_locked_as_their_names_sort(log_ring: Ring) -> 
     ],
 )
 @pytest.mark.parametrize("named", [0, 1])
-@pytest.mark.clause("I6")
+@pytest.mark.clause("I6a")
 def test_a_line_is_locked_before_who_goes_on_with_it(
     log_ring: Ring, verb: str, arguments: tuple[object, ...], named: int
 ) -> None:
@@ -414,7 +414,7 @@ DONE: Final = {
 }  # fmt: skip
 
 
-@pytest.mark.clause("E1", "E7")
+@pytest.mark.clause("E1b", "E7")
 def test_a_crowd_never_ends_in_a_deadlock(log_ring: Ring) -> None:
     outcomes = storm(log_ring, seed=1, callers=5, times=700)
     missing = DONE - {(act, outcome) for act, outcome, _ in outcomes}
@@ -422,7 +422,7 @@ def test_a_crowd_never_ends_in_a_deadlock(log_ring: Ring) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.clause("E1", "E7")
+@pytest.mark.clause("E1b", "E7")
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_a_crowd_never_ends_in_a_deadlock_for_long(log_ring: Ring, seed: int) -> None:
     storm(log_ring, seed, callers=6, times=3000, chains=random.Random(seed).randint(2, 6))

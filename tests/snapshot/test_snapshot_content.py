@@ -47,7 +47,7 @@ def kept(b: Box) -> set[bytes]:
     }
 
 
-@pytest.mark.clause("E10")
+@pytest.mark.clause("E10a")
 def test_a_value_is_stored_once_under_the_hash_of_its_text(b: Box) -> None:
     text = '{"b": 1.50,  "a": "é"}'
     hashed = stored(b, text)
@@ -61,7 +61,7 @@ def test_a_value_is_stored_once_under_the_hash_of_its_text(b: Box) -> None:
     assert outcome(b.k.call("get_content", b.id, b"x" * 32, "ann")) == ("none", None)
 
 
-@pytest.mark.clause("E10")
+@pytest.mark.clause("E10a")
 def test_it_belongs_to_the_chain(b: Box) -> None:
     hashed = stored(b, "1")
     other = box(b.k)
@@ -70,7 +70,7 @@ def test_it_belongs_to_the_chain(b: Box) -> None:
     assert outcome(b.k.call("get_content", b.id, hashed, "ann")) == ("content", None)
 
 
-@pytest.mark.clause("E10", "E2")
+@pytest.mark.clause("E10a", "E2a")
 @pytest.mark.parametrize(
     ("text", "fence", "expected"),
     [
@@ -100,7 +100,7 @@ def test_an_end_stores_nothing(b: Box) -> None:
     assert outcome(put(b)) == ("not-found", None)
 
 
-@pytest.mark.clause("E10")
+@pytest.mark.clause("E10b")
 def test_what_nothing_refers_to_is_swept_when_it_is_not_young(b: Box) -> None:
     referred, escaped, state, message, capital, idle = (stored(b, str(n)) for n in range(6))
     refer(b, referred)
@@ -118,7 +118,7 @@ def test_what_nothing_refers_to_is_swept_when_it_is_not_young(b: Box) -> None:
     assert kept(b) == everything - {idle}
 
 
-@pytest.mark.clause("E10")
+@pytest.mark.clause("E10b")
 def test_what_is_stored_again_is_young_again(b: Box) -> None:
     hashed = stored(b, "1")
     b.k.clock.advance(minutes=59)
@@ -131,7 +131,7 @@ def test_what_is_stored_again_is_young_again(b: Box) -> None:
     assert outcome(b.k.call("get_content", b.id, hashed, "ann")) == ("none", None)
 
 
-@pytest.mark.clause("E10")
+@pytest.mark.clause("E10b")
 def test_sweeps_come_to_every_chain(b: Box) -> None:
     """What was looked at longest ago is looked at first, so that what stays is in nobody's way."""
     chains = [b, *(box(b.k) for _ in range(3))]
@@ -147,7 +147,7 @@ def test_sweeps_come_to_every_chain(b: Box) -> None:
     assert sweep(b) == []
 
 
-@pytest.mark.clause("E10")
+@pytest.mark.clause("E10b")
 @pytest.mark.parametrize("where", ["event", "snapshot", "message"])
 def test_a_chain_that_cannot_be_looked_through_is_skipped_and_named(b: Box, where: str) -> None:
     idle = stored(b, "1")
@@ -168,7 +168,7 @@ def test_a_chain_that_cannot_be_looked_through_is_skipped_and_named(b: Box, wher
     assert kept(b) == {idle}
 
 
-@pytest.mark.clause("E10")
+@pytest.mark.clause("E10b")
 def test_a_number_that_jsonb_has_no_room_for_hides_no_reference(b: Box) -> None:
     hashed, idle = stored(b, "1"), stored(b, "2")
     refer(b, text=f'{{"odd": 1e999999, "x": {{"$content": "{hashed.hex()}"}}}}')
@@ -185,7 +185,7 @@ def test_a_number_that_jsonb_has_no_room_for_hides_no_reference(b: Box) -> None:
     assert idle not in kept(b)
 
 
-@pytest.mark.clause("E12", "T4b")
+@pytest.mark.clause("E12c", "T4b")
 @pytest.mark.parametrize("verb", ["load_snapshot", "get_content"])
 def test_what_is_read_is_what_was_judged(
     db: DictConnection, clock: TestClock, admin: DictConnection, database: TestDatabase, verb: str

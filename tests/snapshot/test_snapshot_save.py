@@ -59,7 +59,7 @@ def seal_log(b: Box) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9a")
 def test_a_state_is_loaded_as_it_was_saved(b: Box) -> None:
     assert (load(b)["outcome"], load(b)["seq"]) == ("none", None)
     steps(b, 2)
@@ -73,7 +73,7 @@ def test_a_state_is_loaded_as_it_was_saved(b: Box) -> None:
     assert load(b)["seq"] == 2
 
 
-@pytest.mark.clause("E9", "E4")
+@pytest.mark.clause("E9c", "E4a")
 def test_it_holds_what_the_log_had_folded_to(b: Box) -> None:
     b.put("a")
     b.park(w1=["a"])
@@ -85,7 +85,7 @@ def test_it_holds_what_the_log_had_folded_to(b: Box) -> None:
     assert [wait["wait"] for wait in fold["waits"]] == ["w2", "w3"]
 
 
-@pytest.mark.clause("E9", "E2")
+@pytest.mark.clause("E9a", "E2a")
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -114,7 +114,7 @@ def test_nothing_is_saved_of_what_is_not_there(b: Box) -> None:
     assert outcome(load(b)) == ("denied", "execution")
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9a")
 def test_one_event_has_one_snapshot_and_two_are_kept(b: Box) -> None:
     for _ in range(4):
         steps(b, 1)
@@ -126,7 +126,7 @@ def test_one_event_has_one_snapshot_and_two_are_kept(b: Box) -> None:
     assert load(b)["seq"] == 4
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9a")
 def test_every_execution_of_a_chain_has_its_own(b: Box) -> None:
     steps(b, 1)
     save(b)
@@ -139,7 +139,7 @@ def test_every_execution_of_a_chain_has_its_own(b: Box) -> None:
 # -- a log that is sealed ------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9a")
 def test_a_readable_state_is_not_kept_beside_a_sealed_log(b: Box) -> None:
     seal_log(b)
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_a_readable_state_is_not_kept_beside_a_sealed_log(b: Box) -> None:
     assert report == {"kind": "snapshot-not-sealed", "times": 2}
 
 
-@pytest.mark.clause("E9", "E12")
+@pytest.mark.clause("E9a", "E12c")
 @pytest.mark.parametrize(
     "capability",
     [
@@ -176,7 +176,7 @@ def test_a_sealed_state_opens_for_who_can_open_it_alone(b: Box, capability: dict
 # -- compaction --------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E9", "E1")
+@pytest.mark.clause("E9b", "E1c")
 def test_what_a_snapshot_covers_goes_but_the_first_event_stays(b: Box) -> None:
     steps(b, 5)
     save(b)
@@ -194,7 +194,7 @@ def test_what_a_snapshot_covers_goes_but_the_first_event_stays(b: Box) -> None:
     assert steps(b, 1).execution()["head"] == 7
 
 
-@pytest.mark.clause("E9", "E1")
+@pytest.mark.clause("E9b", "E1c", "E1b")
 def test_a_log_may_be_compacted_to_its_head(b: Box) -> None:
     steps(b, 2)
     save(b)
@@ -203,7 +203,7 @@ def test_a_log_may_be_compacted_to_its_head(b: Box) -> None:
     assert steps(b, 1).execution()["head"] == 3
 
 
-@pytest.mark.clause("E9", "E1")
+@pytest.mark.clause("E9b", "E1a")
 @pytest.mark.parametrize(
     ("before_seq", "reason"),
     [(5, "no-snapshot"), (6, "no-snapshot"), (0, "beyond-head"), (7, "beyond-head"), (None, "beyond-head")],
@@ -219,7 +219,7 @@ def test_nothing_goes_that_no_snapshot_covers(b: Box, before_seq: int | None, re
     assert outcome(truncate(b, 4)) == ("truncated", None)
 
 
-@pytest.mark.clause("E9")
+@pytest.mark.clause("E9c", "E9a")
 def test_replay_from_the_snapshot_agrees_with_replay_from_the_log(b: Box) -> None:
     """A flow that counts: from all its events, and from its state with the events after it."""
     for n in range(6):

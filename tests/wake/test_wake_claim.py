@@ -14,7 +14,7 @@ HOUR = timedelta(hours=1)
 NEWS = {"topic": "news"}
 
 
-@pytest.mark.clause("E2", "E7")
+@pytest.mark.clause("E2b", "E7")
 def test_a_claim_takes_a_new_fence_and_tells_all_a_driver_needs(w: Wakes) -> None:
     w.start("a")
     before = w.execution("a")

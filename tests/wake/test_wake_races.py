@@ -85,7 +85,7 @@ def test_renewing_and_giving_back_wait_for_nobody(w: Wakes, v: Wakes) -> None:
     assert v.renew("a") == {"a": "renewed"}
 
 
-@pytest.mark.clause("E2")
+@pytest.mark.clause("E2b")
 def test_a_driver_whose_execution_is_being_claimed_waits_and_is_told(
     w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock
 ) -> None:
@@ -283,7 +283,7 @@ class _Actor:
             self.seen[self.w.release(execution_id, self.name)["outcome"]] += 1
 
 
-@pytest.mark.clause("E7", "E8", "E2")
+@pytest.mark.clause("E7", "E8", "E2b")
 def test_a_storm_of_workers_ends_every_execution_once(database: TestDatabase) -> None:
     w = Wakes(database.connect(OWNER))
     ids = [f"e{n:03}" for n in range(120)]

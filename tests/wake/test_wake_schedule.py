@@ -292,7 +292,7 @@ def test_a_removed_schedule_leaves_what_it_started(s: Wakes, clock: TestClock) -
     assert s.started() == ["nightly@2027-01-10T03:00:00Z"]
 
 
-@pytest.mark.clause("E12")
+@pytest.mark.clause("E12a", "E12b", "E12c")
 def test_a_schedule_is_its_owners(s: Wakes) -> None:
     missing = s.pause("none", "bob")
     assert s.pause(principal="bob") == missing
@@ -306,7 +306,7 @@ def test_a_schedule_is_its_owners(s: Wakes) -> None:
     assert not s.schedules()[0]["paused"]
 
 
-@pytest.mark.clause("E12", "E13b")
+@pytest.mark.clause("E12a", "E13b")
 def test_an_operator_acts_on_everybodys(s: Wakes, database: TestDatabase) -> None:
     role = database.create_role("operator")
     s.rows("select underseal.grant_access(%s, 'operator'), underseal.map_login(%s, 'oz')", role, role)
@@ -326,7 +326,7 @@ def test_an_operator_acts_on_everybodys(s: Wakes, database: TestDatabase) -> Non
     assert outcome(oz.remove(principal="oz", as_operator=True)) == ("removed", None)
 
 
-@pytest.mark.clause("E12", "E13b")
+@pytest.mark.clause("E12a", "E13b")
 def test_a_client_bound_to_its_login_has_its_own(s: Wakes, database: TestDatabase) -> None:
     role = database.create_role("client")
     s.rows("select underseal.grant_access(%s, 'client', 'login'), underseal.map_login(%s, 'bob')", role, role)

@@ -40,12 +40,12 @@ class SnapshotStore(Protocol):
 class SnapshotStoreConformance:
     """The suite. Inherit from it under a name that begins with Test, and give the fixture `store`: an empty store."""
 
-    @promise("E9")
+    @promise("E9a")
     def test_there_is_none_at_first(self, store: SnapshotStore) -> None:
         store.begin("a")
         assert store.load("a") is None
 
-    @promise("E9")
+    @promise("E9a")
     def test_what_was_saved_is_loaded(self, store: SnapshotStore) -> None:
         fence = store.begin("a")
         state: Any = {
@@ -58,7 +58,7 @@ class SnapshotStoreConformance:
         assert store.save("a", fence, seq, state).outcome == "saved"
         assert store.load("a") == Snapshot("a", seq, state)
 
-    @promise("E9")
+    @promise("E9a")
     def test_any_json_is_a_state(self, store: SnapshotStore) -> None:
         fence = store.begin("a")
         state: Any
@@ -69,7 +69,7 @@ class SnapshotStoreConformance:
             assert found is not None
             assert (found.seq, found.state) == (seq, state)
 
-    @promise("E9")
+    @promise("E9a")
     def test_the_newest_is_loaded(self, store: SnapshotStore) -> None:
         fence = store.begin("a")
         for _ in range(5):
@@ -77,7 +77,7 @@ class SnapshotStoreConformance:
             assert store.save("a", fence, seq, {"seq": seq}).outcome == "saved"
             assert store.load("a") == Snapshot("a", seq, {"seq": seq})
 
-    @promise("E9")
+    @promise("E9a")
     def test_executions_do_not_mix(self, store: SnapshotStore) -> None:
         for name in ("a", "ab", "b"):
             fence = store.begin(name)
@@ -88,7 +88,7 @@ class SnapshotStoreConformance:
         store.begin("abc")
         assert store.load("abc") is None
 
-    @promise("E9")
+    @promise("E9a")
     def test_a_snapshot_is_of_the_last_event(self, store: SnapshotStore) -> None:
         fence = store.begin("a")
         seq = store.advance("a", fence)
@@ -99,7 +99,7 @@ class SnapshotStoreConformance:
             assert (answer.outcome, answer.reason) == ("conflict", "moved")
         assert store.load("a") == Snapshot("a", seq, {"seq": seq})
 
-    @promise("E2", "E9")
+    @promise("E2a", "E9a")
     def test_a_stale_driver_saves_nothing(self, store: SnapshotStore) -> None:
         fence = store.begin("a")
         store.save("a", fence, 0, "first")
@@ -109,11 +109,11 @@ class SnapshotStoreConformance:
         assert store.load("a") == Snapshot("a", 0, "first")
         assert store.save("a", newer, store.advance("a", newer), "second").outcome == "saved"
 
-    @promise("E9")
+    @promise("E9a")
     def test_nothing_is_saved_where_nothing_is(self, store: SnapshotStore) -> None:
         assert store.save("nobody", 1, 0, {}).outcome == "not-found"
 
-    @promise("E9")
+    @promise("E9a")
     def test_a_deleted_execution_takes_its_snapshots_along(self, store: SnapshotStore) -> None:
         fence = store.begin("a")
         store.save("a", fence, 0, "old")
