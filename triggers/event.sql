@@ -158,11 +158,11 @@ begin
     select e.chain_id, e.member, e.flow, e.status,
       case e.status
         when 'running' then underseal.clock()
-        when 'pending' then e.changed_at + coalesce(b.after, interval '0')
+        when 'pending' then e.changed_at + make_interval(secs => coalesce(b.after, 0))
         when 'suspended' then underseal._first_due(e.waits) end as wake_at
     from underseal.execution e
     join (
-      select n.chain_id, n.member, max((n.data ->> 'after')::interval) filter (where n.type = 'EXECUTION_STARTED') as after
+      select n.chain_id, n.member, max((n.data ->> 'after')::float8) filter (where n.type = 'EXECUTION_STARTED') as after
       from new_events n
       where underseal._status_after(n.type, n.data) is not null
       group by n.chain_id, n.member) b on b.chain_id = e.chain_id and b.member = e.member),

@@ -280,7 +280,7 @@ comment on trigger execution_check_place on underseal.execution is 'Where the lo
 create or replace trigger execution_check_delete
 before delete on underseal.execution
 for each row
-when (old.status not in ('completed', 'failed', 'cancelled', 'continued'))
+when (not underseal._is_ended(old.status))
 execute function underseal._check_execution_delete();
 alter table underseal.execution enable always trigger execution_check_delete;
 comment on trigger execution_check_delete on underseal.execution is 'Open executions are kept.';

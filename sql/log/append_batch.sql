@@ -88,7 +88,7 @@ begin
       when j.after is null then json_build_object('flow', j.flow, 'flow_version', j.flow_version, 'owner', j.owner,
         'input', coalesce(j.input, 'null'))
       else json_build_object('flow', j.flow, 'flow_version', j.flow_version, 'owner', j.owner,
-        'input', coalesce(j.input, 'null'), 'after', j.after) end as data
+        'input', coalesce(j.input, 'null'), 'after', extract(epoch from j.after)) end as data
     from judged j
     where j.verb = 'start' and j.flaw is null
     union all

@@ -8,7 +8,7 @@ begin
   return case when jsonb_path_exists(value::jsonb,
     'lax $.** ? (@."__loomEnc".type() == "string" || @."$shredded" == true)', silent => true) then 'envelope' end;
 exception
-  when untranslatable_character or invalid_text_representation or statement_too_complex or program_limit_exceeded then
+  when data_exception or statement_too_complex or program_limit_exceeded then
     return 'unreadable';
 end
 $$;

@@ -33,19 +33,34 @@ VIEWS = {
     "operator_reports",
     "audit_entries",
     "access_grants",
+    "executions_by_state",
+    "oldest_parks",
     "inbox_backlog",
+    "wake_lag",
 }
-INBOX = {"next_message", "consume_message", "deliver", "expire_inbox"}
+READING_EXECUTIONS = {
+    "get_execution", "list_executions", "read_events", "list_inbox", "load_snapshot", "get_content",
+}  # fmt: skip
+CONTROL = {"cancel_execution", "record_outcome", "fork_execution"}
+SCHEDULES = {"add_schedule", "list_schedules", "pause_schedule", "remove_schedule"}
+DRIVING = {
+    "append", "append_if_unchanged", "append_batch", "head", "acquire_fence", "acquire_fence_if", "recover_execution",
+    "save_snapshot", "put_content", "next_message", "consume_message", "deliver", "expire_inbox",
+    "claim_due", "renew_claims", "release_claim", "release_claims", "next_due",
+    "claim_schedules", "fire_schedule", "put_off_schedule",
+}  # fmt: skip
+KEEPING = {"read_all", "read_fold", "truncate_prefix", "sweep_content", "sweep_denials"}
 OPENS = {
     "client": EVERYBODY
     | READING
     | {"begin_request", "request_operation", "cancel_operation"}
-    | {"send", "list_inbox"},
+    | READING_EXECUTIONS
+    | CONTROL
+    | SCHEDULES
+    | {"start_execution", "send", "resume_gate"},
     "approver": EVERYBODY | READING | {"vote"},
     "worker": EVERYBODY
     | OUTBOX
-    | INBOX
-    | {"send", "list_inbox"}
     | REWRAP
     | {
         "claim_runs",
@@ -58,13 +73,21 @@ OPENS = {
         "sweep_operations",
         "report_unserved",
         "role_of",
-    },
+    }
+    | READING_EXECUTIONS
+    | DRIVING
+    | KEEPING
+    | {"start_execution", "send"},
     "operator": EVERYBODY
     | OUTBOX
     | REWRAP
     | VIEWS
-    | {"discard_inbox", "list_inbox"}
-    | {"set_armed", "cancel_operation", "purge_operations", "drop_consumer", "clear_report"},
+    | {"set_armed", "cancel_operation", "purge_operations", "drop_consumer", "clear_report"}
+    | READING_EXECUTIONS
+    | CONTROL
+    | SCHEDULES
+    | KEEPING
+    | {"discard_inbox", "delete_chain", "purge_executions", "execution_denials"},
     "sealer": EVERYBODY,
     "reader": EVERYBODY | VIEWS,
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
 from underseal.cli._exec_values import sealed_by
 from underseal.cli._render import said
-from underseal.cli._times import absolute, both
+from underseal.cli._times import absolute, both, duration
 
 if TYPE_CHECKING:
     from underseal.log.model import LogEvent
@@ -146,7 +146,8 @@ def _started(data: Mapping[str, Any]) -> Told:
     else:
         one.lines.append(said(data.get("owner"), "bold").append(" started ", "not bold").append(flow))
     if data.get("after") is not None:
-        one.lines.append(said(f"to begin {data['after']} later", "dim"))
+        later = duration(timedelta(seconds=float(data["after"])))
+        one.lines.append(said(f"to begin {later} later", "dim"))
     if data.get("input") is not None:
         one.values.append(("input", data["input"]))
     return one

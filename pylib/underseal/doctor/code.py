@@ -21,6 +21,7 @@ _TRIGGERS = """
     t.tgenabled::text as enabled, t.tgtype::integer as kind, t.tgdeferrable and t.tginitdeferred as deferred,
     array(select a.attname::text from unnest(t.tgattr::int2[]) as k (number)
       join pg_catalog.pg_attribute a on a.attrelid = t.tgrelid and a.attnum = k.number) as columns,
+    nullif(replace(encode(t.tgargs, 'escape'), '\\000', ''), '') as argument,
     substring(pg_catalog.pg_get_triggerdef(t.oid) from ' WHEN \\((.*)\\) EXECUTE ') as condition
   from pg_catalog.pg_trigger t
   join pg_catalog.pg_class c on c.oid = t.tgrelid
@@ -132,9 +133,10 @@ def check_triggers(look: Look) -> Iterator[Finding]:
 
 def _same_trigger(wanted: Trigger, found: Row) -> bool:
     return bool(found["ours"]) and (
-        wanted.function, wanted.kind, wanted.columns, wanted.when, wanted.deferred
+        wanted.function, wanted.argument, wanted.kind, sorted(wanted.columns), wanted.when, wanted.deferred
     ) == (
-        found["function"], found["kind"], tuple(found["columns"]), condition(found["condition"]), found["deferred"]
+        found["function"], found["argument"], found["kind"], sorted(found["columns"]), condition(found["condition"]),
+        found["deferred"],
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ _VIEW: Final = re.compile(
 _TRIGGER: Final = re.compile(
     r"^create (?:or replace )?(?P<constraint>constraint )?trigger (?P<name>\w+)\s+"
     r"(?P<moment>before|after) (?P<events>.*?)\s+on underseal\.(?P<table>\w+)(?P<options>.*?)"
-    r"execute function underseal\.(?P<function>\w+)\(\);",
+    r"execute function underseal\.(?P<function>\w+)\((?:'(?P<argument>[^']*)')?\);",
     re.DOTALL | re.MULTILINE,
 )
 _ALWAYS: Final = re.compile(r"^alter table underseal\.(\w+) enable always trigger (\w+);", re.MULTILINE)
@@ -67,6 +67,7 @@ class Trigger:
     table: str
     name: str
     function: str
+    argument: str | None
     kind: int
     columns: tuple[str, ...]
     when: str | None
@@ -163,6 +164,7 @@ def _trigger(match: re.Match[str], always: set[tuple[str, str]]) -> Trigger:
         table=match["table"],
         name=match["name"],
         function=match["function"],
+        argument=match["argument"],
         kind=kind,
         columns=tuple(name.strip() for name in columns.split(",")) if columns else (),
         when=condition(when[1]) if when else None,
