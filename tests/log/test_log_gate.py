@@ -106,6 +106,7 @@ def test_an_end_takes_no_answer(b: Box, verb: str) -> None:
         ("ok", json.dumps("x" * 65536), "too-large"),
         ("ok", '{"a": {"__loomEnc": "x"}}', "envelope"),
         ("ok", '"\\ud800"', "unreadable"),
+        ("ok", '{"a": 1e999999, "b": "\\u0061"}', "unreadable"),
         ("ok", "[" * 600 + "]" * 600, "too-deep"),
     ],
 )
