@@ -20,6 +20,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   if exists (

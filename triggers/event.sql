@@ -4,8 +4,9 @@ create or replace function underseal._fold_events() returns trigger
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
--- a plan made while the tables were small must not stay a scan of all executions
+-- as in sql/log/append_batch.sql
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   total bigint;

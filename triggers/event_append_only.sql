@@ -24,6 +24,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   -- of an execution that is there, nothing goes but what lies between its start and what a snapshot left

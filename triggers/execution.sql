@@ -207,6 +207,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   if exists (select from deleted_executions d join underseal.execution e on e.chain_id = d.chain_id) then
@@ -225,6 +226,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   chains text[];

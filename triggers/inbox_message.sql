@@ -6,6 +6,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 -- a plan made while the tables were small must not stay a scan of all executions
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   given bigint;

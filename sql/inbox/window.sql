@@ -19,6 +19,7 @@ create or replace function underseal._remember(chain_id text, line text, keys by
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   latest bigint := coalesce((

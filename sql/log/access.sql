@@ -80,6 +80,7 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 -- a plan must not differ by what is there to be found
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   select e.incarnation, e.owner, e.flow, e.head, e.sealed into incarnation, owner, flow, head, sealed
@@ -141,6 +142,7 @@ returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   -- above every id
@@ -224,6 +226,7 @@ returns table (outcome text, reason text, message text, swept integer)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   until timestamptz := underseal.clock() - interval '30 days';

@@ -63,6 +63,7 @@ returns table (outcome text, reason text, message text, hash bytea)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);
@@ -100,6 +101,7 @@ returns table (outcome text, reason text, message text, body json)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   judged record;
@@ -130,6 +132,7 @@ returns table (outcome text, reason text, message text, chain_id text, removed i
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   until timestamptz := underseal.clock() - grace;

@@ -4,6 +4,7 @@ returns table (outcome text, reason text, message text, deleted integer)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   judged record;

@@ -19,6 +19,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 -- a plan made while the table was small must not stay a scan of all executions
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);
@@ -50,6 +51,7 @@ returns table (outcome text, reason text, message text, fence bigint, head bigin
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);
@@ -101,6 +103,7 @@ returns table (outcome text, reason text, message text, fence bigint, head bigin
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);

@@ -17,6 +17,7 @@ returns table (outcome text, reason text, message text, execution_id text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   asked record;

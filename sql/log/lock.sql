@@ -6,6 +6,7 @@ create or replace function underseal._lock_judged(
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);

@@ -4,6 +4,7 @@ returns table (seq bigint, recorded_at timestamptz, type text, data json, metada
 language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
   select e.seq, e.recorded_at, e.type, e.data, e.metadata
   from underseal.event e

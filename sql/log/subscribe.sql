@@ -90,6 +90,7 @@ create or replace function underseal._next_difference(
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   running constant xid8[] := array(select pg_snapshot_xip(past));
@@ -169,6 +170,7 @@ returns table (chain_id text, member text, seq bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   if how = 'key' then
@@ -205,6 +207,7 @@ returns table (
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

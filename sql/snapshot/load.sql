@@ -3,6 +3,7 @@ returns table (outcome text, reason text, message text, seq bigint, state json)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   judged record;

@@ -15,6 +15,7 @@ returns table (outcome text, reason text, message text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);

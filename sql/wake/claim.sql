@@ -91,6 +91,7 @@ set search_path = pg_catalog, pg_temp
 -- Each query has one good plan, by its index; with few rows the planner would think of others.
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -203,6 +204,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -260,6 +262,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -339,6 +342,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare

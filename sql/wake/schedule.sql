@@ -293,6 +293,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
