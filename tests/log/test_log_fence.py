@@ -106,6 +106,24 @@ def test_what_is_malformed_is_not_started(k: Kernel, change: dict[str, Any], rea
     assert k.everything() == before
 
 
+@pytest.mark.clause("E6", "E12b")
+def test_a_child_is_started_in_a_chain_of_its_owner_alone(b: Box) -> None:
+    before = b.k.everything()
+    told = [
+        {**b.k.call("start_execution", "f", who, None, name), "execution_id": None}
+        for who, name in (("ann", "nothing~pay"), ("mallory", f"{b.chain}~pay"))
+    ]
+    assert outcome(told[0]) == ("not-found", None)
+    assert told[1] == told[0]
+    assert b.k.everything() == before
+    # nor beside one that is there
+    assert Box(b.k, f"{b.chain}~pay").start().execution()["owner"] == "ann"
+    assert outcome(b.k.call("start_execution", "f", "mallory", None, f"{b.chain}~pay")) == ("not-found", None)
+    # whose chain it is says its first execution, whatever became of that
+    end(b)
+    assert b.k.call("start_execution", "f", "ann", None, f"{b.chain}~ship")["outcome"] == "started"
+
+
 def test_nobody_starts_nothing(k: Kernel) -> None:
     assert outcome(k.call("start_execution", "f", "")) == ("denied", "no-principal")
 

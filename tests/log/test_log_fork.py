@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.held.sql.kernel import Row, outcome
-from tests.inbox.box import Box, box
+from tests.inbox.box import Box, box, key
 from underseal.testing import unique_name
 
 
@@ -44,7 +44,7 @@ def test_a_fork_begins_with_a_copy_and_goes_its_own_way(b: Box) -> None:
     assert start == {**original[0]["data"], "forked_from": {"execution_id": b.id, "seq": 2}}
     row = f.execution()
     assert (row["status"], row["head"], row["fence"], row["owner"]) == ("running", 2, 1, "ann")
-    assert row["started_at"] == b.k.clock.now()
+    assert (row["started_at"], row["changed_at"]) == (b.k.clock.now(), original[2]["recorded_at"])
     assert f.wakes() == ["drive"]
     wake = b.k.value("select wake_at from underseal.wake where chain_id = %s", f.chain)
     assert wake == b.k.clock.now()
@@ -70,6 +70,31 @@ def test_a_delay_is_not_waited_for_twice(b: Box) -> None:
     assert b.k.value("select wake_at from underseal.wake where chain_id = %s", f.chain) == b.k.clock.now()
 
 
+@pytest.mark.clause("E6")
+@pytest.mark.parametrize("status", ["pending", "running"])
+def test_a_fork_of_long_ago_is_driven_from_now_on(b: Box, status: str) -> None:
+    if status == "running":
+        b.step()
+    b.k.call("record_outcome", b.id, "1", "ann")
+    b.k.clock.advance(days=90)
+    f = forked(b, b.execution()["head"])
+    assert f.status == status
+    assert b.k.value("select wake_at from underseal.wake where chain_id = %s", f.chain) == b.k.clock.now()
+
+
+@pytest.mark.clause("E6")
+def test_a_log_that_is_put_in_by_hand_is_driven_from_now_on(b: Box) -> None:
+    b.step()
+    b.k.clock.advance(days=90)
+    copy = unique_name("e")
+    b.k.do(
+        "insert into underseal.event (chain_id, member, seq, recorded_at, type, data)"
+        " select %s, member, seq, recorded_at, type, data from underseal.event where chain_id = %s order by seq",
+        copy, b.chain,
+    )  # fmt: skip
+    assert b.k.value("select wake_at from underseal.wake where chain_id = %s", copy) == b.k.clock.now()
+
+
 @pytest.mark.clause("E6", "E4a")
 def test_a_fork_of_a_parked_execution_is_parked(b: Box) -> None:
     b.put("a", message_id="m")
@@ -87,6 +112,43 @@ def test_a_fork_of_a_parked_execution_is_parked(b: Box) -> None:
     assert f.put("b") == 2
     f.deliver()
     assert f.delivered() == [("w1", 1), ("w2", 2)]
+
+
+@pytest.mark.clause("I2b", "E6")
+def test_what_is_carried_over_keeps_the_order_of_its_disposal(b: Box) -> None:
+    for topic, name in (("a", "one"), ("b", "two"), ("a", "three")):
+        b.put(topic, message_id=name)
+    for topic in ("b", "a", "a"):
+        b.park(**{f"w{b.execution()['head']}": [topic]})
+    expected = [[key("ann", name).hex(), number] for name, number in (("two", 2), ("one", 1), ("three", 3))]
+    assert folded(b)["inbox"]["seen"] == expected
+    b.go_on()
+    assert b.log()[-1]["data"]["carried"]["seen"] == expected
+    f = forked(b, 0)
+    assert folded(f)["inbox"]["seen"] == expected
+
+
+@pytest.mark.clause("I2b", "E4a")
+def test_a_line_whose_logs_come_in_one_statement_remembers_what_it_remembered(b: Box) -> None:
+    """However they are mixed: continuations go by their numbers, and each counts its events from 0."""
+    for number in range(1, 13):
+        b.put("a", message_id=str(number))
+        if number == 1:
+            b.step()
+        b.park(w=["a"])
+        if number < 12:
+            b.go_on()
+    assert b.place[1] == "12"
+    expected = folded(b)["inbox"]["seen"]
+    assert [pair[1] for pair in expected] == list(range(1, 13))
+    copy = unique_name("e")
+    b.k.do(
+        "insert into underseal.event (chain_id, member, seq, recorded_at, type, data)"
+        " select %s, member, seq, recorded_at, type, replace(data::text, chain_id, %s)::json"
+        " from underseal.event where chain_id = %s order by seq, length(member), member",
+        copy, copy, b.chain,
+    )  # fmt: skip
+    assert folded(Box(b.k, f"{copy}~12", first=copy))["inbox"]["seen"] == expected
 
 
 @pytest.mark.clause("E6")

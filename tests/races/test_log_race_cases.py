@@ -9,6 +9,7 @@ from threading import Barrier
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from psycopg.types.json import Json
 
@@ -451,6 +452,60 @@ def test_a_caller_that_waits_while_the_id_is_taken_by_another_owner(log_ring: Ri
     audit(case.world(log_ring.admin))
 
 
+@pytest.mark.clause("E6", "I6b")
+@pytest.mark.parametrize("how", ["deleted", "taken again", "undone"])
+def test_a_child_that_waits_for_the_deletion_of_its_chain(log_ring: Ring, how: str) -> None:
+    """It comes into the chain that it found, or not at all."""
+    case = log_ring.stage("ended")
+    child = f"{case.chain}~kid"
+
+    def delete(rival: Rival) -> None:
+        assert rival.call("delete_chain", case.chain, "op")["outcome"] == "deleted"
+        if how == "taken again":
+            rival.start(case.chain)
+
+    _, answer = meet(log_ring, delete, lambda rival: rival.write(starting(child))[0], undone=how == "undone")
+    assert told([answer]) == [("started" if how == "undone" else "not-found", None)]
+    assert types(log_ring.a, child) == (["EXECUTION_STARTED"] if how == "undone" else [])
+    audit(case.world(log_ring.admin))
+
+
+@pytest.mark.clause("E6", "I6b")
+@pytest.mark.parametrize("how", ["delete", "purge", "by hand"])
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_deletion_that_waits_for_a_child(log_ring: Ring, how: str, undone: bool) -> None:
+    """No child is left behind without its chain."""
+    case = log_ring.stage("ended")
+    child = f"{case.chain}~kid"
+    with log_ring.a.connection.transaction(force_rollback=undone):
+        log_ring.a.done(starting(child))
+        if how == "purge":
+            # which waits for nobody
+            assert case.chain not in {
+                row["chain_id"] for row in log_ring.b.calls("purge_executions", timedelta(), 100000)
+            }
+            return
+        work = log_ring.background(
+            lambda: (
+                log_ring.b.call("delete_chain", case.chain, "op")
+                if how == "delete"
+                else log_ring.b.rows("delete from underseal.execution where chain_id = %s", case.chain)
+            )
+        )
+        assert log_ring.waits(log_ring.b, work)
+    if how == "delete":
+        assert told([work.result(20)]) == [("deleted", None) if undone else ("conflict", "open")]
+    elif not undone:
+        with pytest.raises(psycopg.Error) as caught:
+            work.result(20)
+        assert caught.value.sqlstate == "US007"
+    else:
+        work.result(20)
+    assert types(log_ring.a, child) == ([] if undone else ["EXECUTION_STARTED"])
+    assert types(log_ring.a, case.chain)[:1] == ([] if undone else ["EXECUTION_STARTED"])
+    audit(case.world(log_ring.admin))
+
+
 @pytest.mark.clause("E2e")
 @pytest.mark.parametrize("how", ["delete", "purge"])
 @pytest.mark.parametrize("undone", [False, True])
@@ -513,6 +568,25 @@ def test_a_batch_with_bad_items_and_good_neighbours(log_ring: Ring) -> None:
     assert {name: everything(log_ring, name) for name in before} == before
     assert types(a, good) == ["EXECUTION_STARTED", "STEP_COMPLETED"]
     audit(World.of(log_ring.admin, *ids, one))
+
+
+@pytest.mark.clause("E2f")
+def test_what_came_after_a_batch_took_its_locks_is_not_there_yet(log_ring: Ring) -> None:
+    """It is not locked, so nothing may be written to it; its neighbour is written."""
+    case, late = log_ring.stage("running"), unique_name("x")
+    with log_ring.a.connection.transaction():
+        log_ring.a.call("acquire_fence", case.id)
+        work = log_ring.background(
+            lambda: log_ring.b.write(
+                item("append", case.id, case.fence + 1, events=STEP), item("append", late, 1, events=STEP)
+            )
+        )
+        assert log_ring.waits(log_ring.b, work)
+        log_ring.c.start(late)
+    assert told(work.result(20)) == [("appended", None), ("not-found", None)]
+    assert types(log_ring.a, late) == ["EXECUTION_STARTED"]
+    log_ring.b.done(item("append", late, 1, events=STEP))
+    audit(World.of(log_ring.admin, case.chain, late), {case.place: case.fence + 1})
 
 
 @pytest.mark.clause("E2f", "E2b")

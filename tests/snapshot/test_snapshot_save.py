@@ -219,6 +219,18 @@ def test_nothing_goes_that_no_snapshot_covers(b: Box, before_seq: int | None, re
     assert outcome(truncate(b, 4)) == ("truncated", None)
 
 
+@pytest.mark.clause("E1a", "E9b")
+def test_the_end_of_an_ended_log_stays(b: Box) -> None:
+    steps(b, 2)
+    save(b)
+    b.write("complete")
+    before = b.k.everything()
+    assert outcome(truncate(b, 4)) == ("refused", "beyond-head")
+    assert b.k.everything() == before
+    assert truncate(b, 3)["removed"] == 2
+    assert b.types() == ["EXECUTION_STARTED", "EXECUTION_COMPLETED"]
+
+
 @pytest.mark.clause("E9c", "E9a")
 def test_replay_from_the_snapshot_agrees_with_replay_from_the_log(b: Box) -> None:
     """A flow that counts: from all its events, and from its state with the events after it."""

@@ -66,6 +66,47 @@ def test_a_claim_that_ran_out_is_claimable_and_its_attempts_are_counted(
     assert outcome(stale) == ("conflict", "stale-fence")
 
 
+@pytest.mark.clause("E8")
+def test_a_driver_that_is_answered_at_its_park_keeps_its_claim(w: Wakes, v: Wakes, clock: TestClock) -> None:
+    w.start("a", "b")
+    w.claim("w0")
+    clock.advance(seconds=61)
+    mine = {claim["execution_id"]: w.mine(claim) for claim in w.claim()}
+    for one in "ab":
+        w.row("select * from underseal.send(%s, 'news', '1', 'ann')", one)
+    before = w.wakes("a")["drive"]
+    assert (before["claimed_by"], before["attempts"]) == ("w1", 2)
+    clock.advance(seconds=1)
+    wait = [{"wait": "w", "arms": [NEWS]}]
+    told = w.write(
+        {**mine["a"], "verb": "park", "waits": wait},
+        {**mine["b"], "verb": "park", "waits": [{"wait": "w", "arms": [{"topic": "other"}]}]},
+    )
+    assert [row["outcome"] for row in told] == ["answered", "parked"]
+    after = w.wakes("a")["drive"]
+    for name in ("claimed_by", "claimed_until", "attempts"):
+        assert after[name] == before[name], name
+    assert v.claim("w2") == []
+    assert w.renew("a", "b") == {"a": "renewed", "b": "lost"}
+    # whoever parks gives it up: the next one begins anew
+    w.row("select * from underseal.send('b', 'other', '1', 'ann')")
+    (claim,) = v.claim("w2")
+    assert (claim["execution_id"], claim["attempts"]) == ("b", 1)
+
+
+@pytest.mark.clause("E8")
+def test_two_that_are_answered_at_their_parks_keep_their_own_claims(w: Wakes, v: Wakes) -> None:
+    mine = {}
+    for one, driver, worker in (("a", w, "w1"), ("b", v, "w2")):
+        w.start(one)
+        (claim,) = driver.claim(worker)
+        mine[one] = w.mine(claim)
+        w.row("select * from underseal.send(%s, 'news', '1', 'ann')", one)
+    wait = [{"wait": "w", "arms": [NEWS]}]
+    w.done(*({**mine[one], "verb": "park", "waits": wait} for one in "ab"))
+    assert [w.wakes(one)["drive"]["claimed_by"] for one in "ab"] == ["w1", "w2"]
+
+
 def test_who_starts_what_they_drive_has_claimed_it(w: Wakes, clock: TestClock) -> None:
     w.start("a", worker="w1", lease="60 seconds")
     assert w.claim("w2") == []
