@@ -15,7 +15,7 @@ from pytest_postgresql.executors import NoopExecutor
 
 from tests.wake.wakes import Wakes, claimed
 from underseal.foundation.server import Server
-from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, unique_name
+from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, unique_name, wait_until
 
 PARKED: Final = 100_000
 TIMERS: Final = 50_000
@@ -131,7 +131,7 @@ EACH: Final = 100
 
 def _churn(w: Wakes, renewals: int = 3) -> None:
     """Executions that start, are claimed, renewed, parked on a timer, claimed again and ended."""
-    waits = [{"wait": "w", "arms": [{"for": 0}, {"topic": "t"}]}]
+    waits = [{"wait": "w", "arms": [{"for": 0.2}, {"topic": "t"}]}]
     for cycle in range(CYCLES):
         ids = [f"c{cycle}x{n}" for n in range(EACH)]
         w.start(*ids)
@@ -140,6 +140,10 @@ def _churn(w: Wakes, renewals: int = 3) -> None:
         for _ in range(renewals):
             w.renew(*ids)
         w.done(*({**w.mine(one), "verb": "park", "waits": waits} for one in claims))
+        if w.clock:
+            w.clock.advance(seconds=1)
+        else:
+            wait_until(lambda: not w.rows("select from underseal.wake where wake_at > underseal.clock()"))
         claims = w.claim(most=EACH)
         for one in claims:
             w.rows("select * from underseal.deliver(%s, %s)", one["execution_id"], one["fence"])
