@@ -143,8 +143,9 @@ def _churn(w: Wakes, renewals: int = 3) -> None:
         if w.clock:
             w.clock.advance(seconds=1)
         else:
-            wait_until(lambda: not w.rows("select from underseal.wake where wake_at > underseal.clock()"))
+            wait_until(lambda: not w.rows("select 1 from underseal.wake where wake_at > underseal.clock()"))
         claims = w.claim(most=EACH)
+        assert len(claims) == EACH
         for one in claims:
             w.rows("select * from underseal.deliver(%s, %s)", one["execution_id"], one["fence"])
         w.done(*({**w.mine(one), "verb": "complete"} for one in claims))
