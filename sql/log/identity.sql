@@ -16,7 +16,9 @@ comment on function underseal._member_of(text) is 'Which member of its chain an 
 
 create or replace function underseal._line_of(member text) returns text
 language sql immutable parallel safe
-as $$ select pg_catalog.regexp_replace(member, '(^|[.])[0-9]+$', '') $$;
+as $$
+  select case when member operator(pg_catalog.=) '' then '' else pg_catalog.regexp_replace(member, '(^|[.])[0-9]+$', '') end
+$$;
 comment on function underseal._line_of(text) is 'The member that began a line of continuations: '''' for ''2'', ''pay'' for ''pay.2''.';
 
 create or replace function underseal._successor_of(member text) returns text
