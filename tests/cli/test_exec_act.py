@@ -95,6 +95,23 @@ def test_only_the_owner_answers_and_an_operator_does_not(flows: Flows) -> None:
     assert flows.run("exec", "resume", "e", "approve", "--answer", "1", login="client").code == 0
 
 
+def test_an_answer_to_a_gate_that_is_not_waited_at_says_so(flows: Flows) -> None:
+    flows.start("e")
+    early = flows.run("exec", "resume", "e", "approve", "--answer", "1").out
+    assert "It did not wait at this gate; the answer is kept" in early
+    flows.park("e", wait("w", gate("review\u202e"), topic("paid")))
+    mistyped = flows.run("exec", "resume", "e", "it's", "--answer", "1")
+    assert mistyped.code == 0
+    assert "It did not wait at this gate, but at review⟨U+202E⟩;" in mistyped.out
+    (line,) = (one for one in mistyped.out.splitlines() if "inbox discard" in one)
+    back = bash_words(line.partition("takes it back: underseal ")[2])
+    assert back == ["inbox", "discard", "e", "$gate/it's"]
+    assert flows.run(*back, "--yes").code == 0
+    right = flows.run("exec", "resume", "e", "review\u202e", "--answer", "1", "--json")
+    assert right.json["outcome"] == "resumed"
+    assert "$gate/review" not in right.out
+
+
 def test_an_outcome_is_recorded_after_the_end(flows: Flows) -> None:
     flows.start("e")
     flows.write(complete_item, "e", None)

@@ -56,7 +56,7 @@ def test_a_list_tells_when_each_comes(shop: Shop, noon: TestClock) -> None:
     ):
         assert words in out
     listed = shop.run("schedule", "list", *ANN, "--json").json
-    assert [(one["name"], one["value"], one["missed"], one["owner"]) for one in listed] == [
+    assert [(one["name"], one["input"], one["missed"], one["owner"]) for one in listed] == [
         ("nightly", {"full": True}, "all", "ann"), ("other", None, "latest", "ann"),
     ]  # fmt: skip
     assert listed[0]["upcoming"][0] == listed[0]["due_at"] == "2027-03-28T01:00:00Z"
@@ -139,6 +139,16 @@ def test_wrong_input_is_said_so(shop: Shop, more: list[str], code: int) -> None:
 def test_who_has_no_access_is_denied(shop: Shop) -> None:
     dsn = shop.database.conninfo_as(shop.stranger)
     assert shop.run("schedule", "list", *ANN, "--dsn", dsn).code == 5
+
+
+@pytest.mark.parametrize("words", [["list"], ["pause", "x"], ["remove", "x"], ["add", "x", "f", "* * * * *"]])
+def test_an_operator_is_told_of_the_option(shop: Shop, words: list[str]) -> None:
+    login = shop.database.create_role("operator")
+    shop.database.connect(OWNER).execute("select underseal.grant_access(%s, 'operator', 'asserted')", [login])
+    dsn = shop.database.conninfo_as(login)
+    denied = shop.run("schedule", *words, *ANN, "--dsn", dsn)
+    assert (denied.code, "add --as-operator" in denied.err) == (5, True), denied
+    assert "add --as-operator" not in shop.run("schedule", *words, *ANN, "--dsn", dsn, "--as-operator").err
 
 
 def test_nothing_is_hidden(shop: Shop) -> None:

@@ -478,3 +478,17 @@ def test_an_execution_exists_if_the_callers_transaction_commits(database: TestDa
 
 def test_everything_a_user_needs_is_importable() -> None:
     assert {"Executions", "ExecutionDriver", "batch", "LogEvent"} <= set(underseal.__all__)
+
+
+@pytest.mark.parametrize("client", [Executions, ExecutionDriver, AsyncExecutions, AsyncExecutionDriver])
+def test_a_malformed_connection_string_is_refused_at_once_and_not_quoted(client: Any) -> None:
+    with pytest.raises(ValueError, match="expected a libpq connection string") as refused:
+        client("hunter2 dbname=x")
+    assert "hunter2" not in str(refused.value)
+    assert refused.value.__cause__ is refused.value.__context__ is None
+
+
+def test_what_is_no_principal_is_said_so(ex: Any) -> None:
+    for nobody in (None, 7, b"ann"):
+        with pytest.raises(TypeError, match="expected a Principal or its id as a text"):
+            ex.start("f", nobody)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from underseal.cli._exec_input import command, json_options, json_value, length
 from underseal.cli._exec_session import executions
+from underseal.cli._exec_words import GATE
 from underseal.cli._json import print_json
 from underseal.cli._outcome import conclude
 from underseal.cli._session import confirm, options, principal_option
 from underseal.cli._session import principal as needed_principal
 from underseal.cli._visible import visible
 
+if TYPE_CHECKING:
+    from underseal.cli._exec_session import Here
+
 
 @click.command()
 @click.argument("flow")
 @json_options("--input", "What the flow takes")
-@click.option("--id", "execution_id", help="An id of your choice; given twice, it starts once.")
+@click.option(
+    "--id", "execution_id", help="An id of your choice; given twice, it starts once: then it is a conflict."
+)
 @click.option(
     "--flow-version", default=1, show_default=True, type=click.IntRange(1), help="Of the flow's code."
 )
@@ -72,9 +78,30 @@ def resume(
     FILE holds the answer as JSON; `-` is the standard input.
     """
     answer = json_value(text, file, "--answer", needed=True)
+    who = needed_principal(principal)
     with executions(dsn) as here:
-        done = here.executions.resume(execution_id, gate, answer, needed_principal(principal))
+        elsewhere = None if as_json else _elsewhere(here, execution_id, gate, who)
+        done = here.executions.resume(execution_id, gate, answer, who)
     conclude(done, as_json, f"Answered: gate {visible(gate)}, as message {done.inbox_seq} of the inbox.")
+    if elsewhere is not None:
+        click.echo(f"  {elsewhere}")
+
+
+def _elsewhere(here: Here, execution_id: str, gate: str, principal: str) -> str | None:
+    """That the execution does not wait at this gate, and at which it does; None if it does, or cannot be looked at."""
+    from underseal.errors import ExecutionDeniedError
+
+    try:
+        info = here.executions.get(execution_id, principal)
+    except ExecutionDeniedError:
+        return None
+    topics = [str(arm.get("topic", "")) for one in info.waits for arm in one["arms"]]
+    gates = [topic.removeprefix(GATE) for topic in topics if topic.startswith(GATE)]
+    if gate in gates or info.continued_by is not None:
+        return None
+    at = f", but at {', '.join(map(visible, gates))}" if gates else ""
+    back = command("underseal", "inbox", "discard", execution_id, GATE + gate)
+    return f"It did not wait at this gate{at}; the answer is kept for when it does. An operator takes it back: {back}"
 
 
 @click.command()

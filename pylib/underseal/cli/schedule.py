@@ -12,13 +12,14 @@ import click
 from rich.text import Text
 
 from underseal.cli._exec_input import json_options, json_value
-from underseal.cli._exits import USAGE, Stop, demand_done, say
+from underseal.cli._exits import DENIED, USAGE, Stop, demand_done, say
 from underseal.cli._json import plain, print_json
 from underseal.cli._outcome import conclude
 from underseal.cli._render import print_table, said, wide
 from underseal.cli._session import connect, demand_usable, options, principal_option
 from underseal.cli._session import principal as needed_principal
 from underseal.cli._times import absolute, relative
+from underseal.errors import AccessDenied
 
 if TYPE_CHECKING:
     from underseal.wake.client import Schedules
@@ -39,11 +40,12 @@ def schedule() -> None:
 
 
 @contextmanager
-def _schedules(dsn: str | None) -> Iterator[Schedules]:
+def _schedules(dsn: str | None, as_operator: bool) -> Iterator[Schedules]:
     """The schedules of one command.
 
     Parameters:
         dsn: the database.
+        as_operator: whether that was asked; who is denied without it is told of it.
 
     Errors:
         Stop: no database, no Underseal in it, or an unusable one; an expression or a zone that is none.
@@ -58,6 +60,10 @@ def _schedules(dsn: str | None) -> Iterator[Schedules]:
             yield client
     except ScheduleRefusedError as refusal:
         stop = Stop(USAGE, "refused", refusal.reason, str(refusal))
+    except (AccessDenied, Stop) as refusal:
+        if as_operator or getattr(refusal, "reason", None) != "no-principal":
+            raise
+        stop = Stop(DENIED, "denied", "no-principal", f"{refusal} With operator access, add --as-operator.")
     else:
         return
     raise stop
@@ -99,7 +105,7 @@ def add(
     """
     value = json_value(text, file, "--input", needed=False)
     who = needed_principal(principal)
-    with _schedules(dsn) as client:
+    with _schedules(dsn, as_operator) as client:
         done = client.add(
             name, flow, cron, who, time_zone=zone, value=value, flow_version=flow_version,
             missed=cast("Missed", missed), as_operator=as_operator,
@@ -112,7 +118,7 @@ def add(
 def list_schedules(dsn: str | None, principal: str | None, as_operator: bool, as_json: bool) -> None:
     """List your schedules, or everybody's, and when each is due next, in its own zone and in UTC."""
     who = needed_principal(principal)
-    with _schedules(dsn) as client:
+    with _schedules(dsn, as_operator) as client:
         found = client.list(who, as_operator=as_operator)
     if as_json:
         print_json([_as_json_value(one) for one in found])
@@ -167,7 +173,9 @@ def _upcoming(one: Schedule) -> list[datetime]:
 
 
 def _as_json_value(one: Schedule) -> dict[str, Any]:
-    return {**plain(one), "upcoming": plain(_upcoming(one))}
+    # as the option and the column are called
+    named = {"input" if name == "value" else name: value for name, value in plain(one).items()}
+    return {**named, "upcoming": plain(_upcoming(one))}
 
 
 def _conclude(
@@ -197,9 +205,8 @@ def _print_upcoming(one: Schedule, instants: Sequence[datetime]) -> None:
 @options(principal_option, as_operator_option)
 def pause(dsn: str | None, principal: str | None, name: str, as_operator: bool, as_json: bool) -> None:
     """Let NAME start nothing for now. What would have come meanwhile is not made up for."""
-    with _schedules(dsn) as client:
-        done = client.pause(name, needed_principal(principal), as_operator=as_operator)
-    conclude(done, as_json)
+    with _schedules(dsn, as_operator) as client:
+        conclude(client.pause(name, needed_principal(principal), as_operator=as_operator), as_json)
 
 
 @schedule.command()
@@ -208,7 +215,7 @@ def pause(dsn: str | None, principal: str | None, name: str, as_operator: bool, 
 def resume(dsn: str | None, principal: str | None, name: str, as_operator: bool, as_json: bool) -> None:
     """Let NAME run again, from its next instant on."""
     who = needed_principal(principal)
-    with _schedules(dsn) as client:
+    with _schedules(dsn, as_operator) as client:
         done = client.resume(name, who, as_operator=as_operator)
         _conclude(client, name, who, as_operator, done, as_json)
 
@@ -218,9 +225,8 @@ def resume(dsn: str | None, principal: str | None, name: str, as_operator: bool,
 @options(principal_option, as_operator_option)
 def remove(dsn: str | None, principal: str | None, name: str, as_operator: bool, as_json: bool) -> None:
     """Remove NAME; what it has started goes on."""
-    with _schedules(dsn) as client:
-        done = client.remove(name, needed_principal(principal), as_operator=as_operator)
-    conclude(done, as_json)
+    with _schedules(dsn, as_operator) as client:
+        conclude(client.remove(name, needed_principal(principal), as_operator=as_operator), as_json)
 
 
 COMMANDS = (schedule,)

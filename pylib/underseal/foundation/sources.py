@@ -18,6 +18,7 @@ from contextlib import (
 from typing import Any, Protocol
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
@@ -40,6 +41,19 @@ def raise_ours() -> Iterator[None]:
             message = error.diag.message_primary or str(error)
             raise KernelError(error.sqlstate, message) from None
         raise
+
+
+def _readable(conninfo: str) -> str:
+    """A conninfo that libpq can read. A pool would try one that it cannot read again and again, for half a minute."""
+    try:
+        conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError:
+        pass
+    else:
+        return conninfo
+    raise ValueError(
+        "expected a libpq connection string or a postgresql:// URL, found neither (not shown: it may hold a password)"
+    )
 
 
 class Source(Protocol):
@@ -103,11 +117,14 @@ class PoolSource:
             max_size: most connections of a pool made here.
             prepare_threshold: runs of a statement before it is prepared, for a pool made here;
                 None behind pgbouncer in transaction mode.
+
+        Errors:
+            ValueError: the text is no conninfo.
         """
         self._mine = isinstance(pool, str)
         self._pool: ConnectionPool[Any] = (
             ConnectionPool(
-                pool,
+                _readable(pool),
                 min_size=0,
                 max_size=max_size,
                 open=False,
@@ -193,7 +210,7 @@ class AsyncPoolSource:
         self._mine = isinstance(pool, str)
         self._pool: AsyncConnectionPool[Any] = (
             AsyncConnectionPool(
-                pool,
+                _readable(pool),
                 min_size=0,
                 max_size=max_size,
                 open=False,

@@ -51,8 +51,15 @@ LONGEST = timedelta(days=2 * 365)
 
 
 def principal_id(principal: Principal | str) -> str:
-    """The id of a principal, or the id itself."""
-    return principal if isinstance(principal, str) else principal.id
+    """The id of a principal, or the id itself.
+
+    Errors:
+        TypeError: neither.
+    """
+    found = principal if isinstance(principal, str) else getattr(principal, "id", None)
+    if not isinstance(found, str):
+        raise TypeError(f"expected a Principal or its id as a text, found {type(principal).__name__}")
+    return found
 
 
 def operation_key(operation: Operation | Echo | Held | UUID) -> UUID:

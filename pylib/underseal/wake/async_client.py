@@ -13,11 +13,12 @@ from typing import Any
 import psycopg
 
 from underseal.held.model import Outcome
+from underseal.held.verbs import principal_id
 from underseal.log.async_client import _AsyncClient, _twin
 from underseal.log.client import Who
 from underseal.wake import claims
 from underseal.wake import schedules as passes
-from underseal.wake.client import LEASE, Claims, Schedules, who
+from underseal.wake.client import LEASE, Claims, Schedules
 from underseal.wake.cron import ON_TIME, Missed
 from underseal.wake.model import Claim, Fired, Schedule, ScheduleOutcome
 
@@ -43,7 +44,7 @@ class AsyncSchedules(_AsyncClient):
         connection: Connection | None = None,
     ) -> ScheduleOutcome:
         steps = passes.add(
-            name, flow, cron, time_zone, who(principal), value, flow_version, missed, as_operator
+            name, flow, cron, time_zone, principal_id(principal), value, flow_version, missed, as_operator
         )
         return await self._do(steps, connection)
 
@@ -51,31 +52,31 @@ class AsyncSchedules(_AsyncClient):
     async def list(
         self, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
     ) -> builtins.list[Schedule]:
-        return await self._do(passes.list_schedules(who(principal), as_operator), connection)
+        return await self._do(passes.list_schedules(principal_id(principal), as_operator), connection)
 
     @_twin(Schedules)
     async def get(
         self, name: str, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
     ) -> Schedule | None:
-        return await self._do(passes.get(name, who(principal), as_operator), connection)
+        return await self._do(passes.get(name, principal_id(principal), as_operator), connection)
 
     @_twin(Schedules)
     async def pause(
         self, name: str, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
     ) -> ScheduleOutcome:
-        return await self._do(passes.pause(name, who(principal), as_operator), connection)
+        return await self._do(passes.pause(name, principal_id(principal), as_operator), connection)
 
     @_twin(Schedules)
     async def resume(
         self, name: str, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
     ) -> ScheduleOutcome:
-        return await self._do(passes.resume(name, who(principal), as_operator), connection)
+        return await self._do(passes.resume(name, principal_id(principal), as_operator), connection)
 
     @_twin(Schedules)
     async def remove(
         self, name: str, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
     ) -> Outcome:
-        return await self._do(passes.remove(name, who(principal), as_operator), connection)
+        return await self._do(passes.remove(name, principal_id(principal), as_operator), connection)
 
 
 class AsyncClaims(_AsyncClient):

@@ -10,6 +10,7 @@ from typing import Any, Final
 import psycopg
 
 from underseal.held.model import Outcome
+from underseal.held.verbs import principal_id
 from underseal.log.client import Who, _Client
 from underseal.wake import claims
 from underseal.wake import schedules as passes
@@ -20,11 +21,6 @@ Connection = psycopg.Connection[Any]
 
 LEASE: Final = timedelta(seconds=30)
 """How long a claim holds, if a worker says nothing else."""
-
-
-def who(principal: Who) -> str:
-    """The id of a principal."""
-    return principal if isinstance(principal, str) else principal.id
 
 
 class Schedules(_Client):
@@ -70,7 +66,7 @@ class Schedules(_Client):
             ScheduleRefusedError: the expression is none, the zone is unknown, or the date never comes.
         """
         steps = passes.add(
-            name, flow, cron, time_zone, who(principal), value, flow_version, missed, as_operator
+            name, flow, cron, time_zone, principal_id(principal), value, flow_version, missed, as_operator
         )
         return self._do(steps, connection)
 
@@ -87,7 +83,7 @@ class Schedules(_Client):
         Errors:
             AccessDenied: this login may not act for the principal.
         """
-        return self._do(passes.list_schedules(who(principal), as_operator), connection)
+        return self._do(passes.list_schedules(principal_id(principal), as_operator), connection)
 
     def get(
         self, name: str, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
@@ -103,7 +99,7 @@ class Schedules(_Client):
         Errors:
             AccessDenied: this login may not act for the principal.
         """
-        return self._do(passes.get(name, who(principal), as_operator), connection)
+        return self._do(passes.get(name, principal_id(principal), as_operator), connection)
 
     def pause(
         self, name: str, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
@@ -119,7 +115,7 @@ class Schedules(_Client):
         Returns:
             `paused`, `unchanged`, `not-found` or `denied`.
         """
-        return self._do(passes.pause(name, who(principal), as_operator), connection)
+        return self._do(passes.pause(name, principal_id(principal), as_operator), connection)
 
     def resume(
         self, name: str, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
@@ -139,7 +135,7 @@ class Schedules(_Client):
             AccessDenied: this login may not act for the principal.
             ScheduleRefusedError: its expression or its zone cannot be read here.
         """
-        return self._do(passes.resume(name, who(principal), as_operator), connection)
+        return self._do(passes.resume(name, principal_id(principal), as_operator), connection)
 
     def remove(
         self, name: str, principal: Who, *, as_operator: bool = False, connection: Connection | None = None
@@ -155,7 +151,7 @@ class Schedules(_Client):
         Returns:
             `removed`, `not-found` or `denied`.
         """
-        return self._do(passes.remove(name, who(principal), as_operator), connection)
+        return self._do(passes.remove(name, principal_id(principal), as_operator), connection)
 
 
 class Claims(_Client):
