@@ -16,19 +16,13 @@ $$;
 comment on function underseal._inbox_setting(text, integer) is
   'A setting that is a whole number; the value given where it is not set, or set to something else.';
 
-create or replace function underseal._message_depth() returns integer
-language sql immutable parallel safe
-as $$ select 512 $$;
-comment on function underseal._message_depth() is
-  'How deep a payload may be nested: deeper ones could be sent, and then break the server''s stack where they are delivered.';
-
 create or replace function underseal._message_flaw(payload json) returns text
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select case
     when octet_length(payload::text) > underseal._inbox_setting('inbox.max_payload_bytes', 65536) then 'too-large'
-    when underseal._json_depth(payload::text) > underseal._message_depth() then 'too-deep'
+    when underseal._json_depth(payload::text) > underseal._depth_limit() then 'too-deep'
     else underseal._value_flaw(payload) end
 $$;
 comment on function underseal._message_flaw(json) is
@@ -95,7 +89,8 @@ begin
     sent_at, expires_at)
   values (_put_message.chain_id, _put_message.line, _put_message.inbox_seq, _put_message.topic, put.message_key,
     _put_message.sender, _put_message.message_id, _put_message.payload, _put_message.metadata, put.sent_at,
-    put.sent_at + _put_message.expires_in);
+    -- in seconds: days are as long as the session's time zone makes them
+    put.sent_at + make_interval(secs => extract(epoch from _put_message.expires_in)::float8));
   if current.status = 'suspended'
     and current.waits @> jsonb_build_array(jsonb_build_object('arms', jsonb_build_array(jsonb_build_object('topic', topic)))) then
     perform underseal._wake_inbox(current.chain_id, current.member, put.sent_at);
@@ -184,7 +179,7 @@ as $$
     when 'malformed-expiry' then 'Expected an expiry of more than nothing and at most 3650 days, found another.'
     when 'too-large' then format('Expected a payload of at most %s bytes of JSON, found a larger one. Store it with underseal.put_content and refer to it.',
       underseal._inbox_setting('inbox.max_payload_bytes', 65536))
-    when 'too-deep' then format('Expected a payload of at most %s levels, found a deeper one.', underseal._message_depth())
+    when 'too-deep' then format('Expected a payload of at most %s levels, found a deeper one.', underseal._depth_limit())
     when 'inbox-full' then format('Expected fewer than %s messages of this topic that wait, found as many. Wait until some are delivered, or discard them.',
       underseal._inbox_setting('inbox.backlog', 1000))
     when 'ended' then 'Expected an open execution, found one that has ended.'

@@ -12,7 +12,9 @@ declare
   flaw text;
   told integer;
 begin
-  perform underseal._require_read_committed();
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform underseal._require_read_committed();
+  end if;
   if json_typeof(events) is distinct from 'array' then
     raise exception using errcode = 'US001',
       message = 'underseal.append expected a JSON array of events {"type", "data"}, found another value';
@@ -22,6 +24,9 @@ begin
   where x.chain_id = chain and x.member = me
   for no key update;
   flaw := underseal._append_conflict(e.head, e.fence, e.incarnation, e.status, _append.fence, _append.head, _append.incarnation);
+  if flaw is null and events::text ~ underseal._unreadable_escape() and not underseal._can_be_read(events) then
+    flaw := 'unreadable';
+  end if;
   if flaw is null then
     select min(underseal._event_flaw(v.type, v.data)), count(*) into flaw, told
     from json_to_recordset(events) as v (type text, data json);
@@ -41,9 +46,13 @@ comment on function underseal._append(text, bigint, json, bigint, uuid) is
   'Appends events to one execution under its fence and, where given, only at the head and incarnation observed.';
 
 create or replace function underseal.append(execution_id text, fence bigint, events json) returns underseal.appended
-language sql volatile security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-as $$ select underseal._append(execution_id, fence, events, null, null) $$;
+as $$
+begin
+  return underseal._append(execution_id, fence, events, null, null);
+end
+$$;
 comment on function underseal.append(text, bigint, json) is
   'Appends events, an array of {"type", "data"}, under the execution''s fence, for a driver. Outcomes: appended; not-found; conflict (stale-fence, ended, suspended); refused (malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E1, E2).';
 

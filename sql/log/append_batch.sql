@@ -15,19 +15,25 @@ declare
   claims underseal.wake[];
 begin
   perform underseal._require_read_committed();
+  if batch::text ~ underseal._unreadable_escape() then
+    batch := underseal._readable_batch(batch);
+  end if;
   -- Besides the executions themselves: the first of the line that goes on, and the first of the chain that gets a child, which
-  -- must not be deleted meanwhile.
+  -- must not be deleted meanwhile. Who starts one locks nothing of anybody else's, whatever id was chosen.
   select array_agg(l.incarnation) into locked
   from (
     select e.incarnation from underseal.execution e
     where (e.chain_id, e.member) in (
-      select underseal._chain_of(i.execution_id), underseal._member_of(i.execution_id)
-      from json_to_recordset(batch) as i (execution_id text)
-      union all
-      select underseal._chain_of(i.execution_id),
-        case i.verb when 'continue' then underseal._line_of(underseal._member_of(i.execution_id)) else '' end
-      from json_to_recordset(batch) as i (verb text, execution_id text)
-      where i.verb in ('continue', 'start') and underseal._member_of(i.execution_id) <> '')
+      select underseal._chain_of(i.execution_id), m.member
+      from json_to_recordset(batch) as i (verb text, execution_id text, principal text)
+      cross join lateral (values
+        (underseal._member_of(i.execution_id)),
+        (case i.verb when 'continue' then underseal._line_of(underseal._member_of(i.execution_id)) when 'start' then '' end))
+        as m (member)
+      where m.member is not null and (i.verb is distinct from 'start' or exists (
+        select from underseal.execution o
+        where o.chain_id = underseal._chain_of(i.execution_id) and o.member = m.member
+          and (o.owner = underseal._effective_principal(accesses, i.principal)) is true)))
     order by e.chain_id, e.member
     for no key update) l;
 
@@ -59,6 +65,7 @@ begin
       with ordinality as v (type, data, place)),
   judged as materialized (
     select j.*, case
+      when j.verb = 'unreadable' then 'unreadable'
       when j.turn > 1 then 'same-execution'
       when j.verb = 'start' then case
         when j.owner is null then 'no-principal'
@@ -69,6 +76,8 @@ begin
         underseal._append_conflict(j.at, j.is_fence, j.is_incarnation, j.status, j.fence, j.head, j.incarnation),
         case
           when j.verb = 'park' and j.stamped is null then 'malformed-waits'
+          when octet_length(j.waits::text) > underseal._event_limit() or octet_length(j.reason) > underseal._event_limit()
+            then 'too-large'
           when j.verb = 'continue' then underseal._start_flaw(j.chain_id, coalesce(j.flow, j.is_flow),
             coalesce(j.flow_version, j.is_flow_version), j.input, null, j.worker, j.lease) end,
         j.told_flaw, underseal._value_flaw(j.output), underseal._value_flaw(j.error), underseal._value_flaw(j.input))
@@ -182,6 +191,39 @@ $$;
 comment on function underseal._write_logs(json, text[]) is
   'Writes to logs: a JSON array of items, each start, append, park, complete, fail, cancelled or continue, one outcome each in the order of the items.';
 
+create or replace function underseal._unreadable_escape() returns text
+language sql immutable parallel safe
+as $$ select '\\u(0000|[dD][89a-fA-F])' $$;
+comment on function underseal._unreadable_escape() is
+  'A pattern of what may keep a json value from being read: U+0000, or half a surrogate pair. Whole pairs match as well.';
+
+create or replace function underseal._can_be_read(value json) returns boolean
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- the search for a member resolves every escape on its way
+  perform value -> '';
+  return true;
+exception when untranslatable_character or invalid_text_representation or statement_too_complex then
+  return false;
+end
+$$;
+comment on function underseal._can_be_read(json) is 'Whether every escape of a json value stands for a character.';
+
+create or replace function underseal._readable_batch(batch json) returns json
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  -- Pairs of backslashes first: what is left of one before u begins an escape. Only the id is read from what comes of it.
+  select coalesce(json_agg(case when underseal._can_be_read(i.item) then i.item else json_build_object('verb', 'unreadable',
+    'execution_id', regexp_replace(replace(i.item::text, '\\', '\u005c'), '\\u(0000|[dD][89a-fA-F]..)', '?', 'g')::json
+      ->> 'execution_id') end order by i.place), '[]')
+  from json_array_elements(batch) with ordinality i (item, place)
+$$;
+comment on function underseal._readable_batch(json) is
+  'A batch in which each item that cannot be read is replaced by one that is refused: it must not take its neighbours along (E2), nor be quoted in an error.';
+
 create or replace function underseal._append_conflict(
   at bigint, is_fence bigint, is_incarnation uuid, status text, fence bigint, head bigint, incarnation uuid) returns text
 language sql immutable
@@ -240,7 +282,7 @@ as $$
       when 'reserved-type' then 'Expected an event type of the application''s own, found one that only its verb may write.'
       when 'too-large' then 'Expected at most 1 MiB of JSON, found more. Store it with underseal.put_content and refer to it.'
       when 'envelope' then 'Expected a value without an envelope and without the mark of a shredded value, found one. Send foreign ciphertext as a string.'
-      when 'unreadable' then 'Expected JSON without U+0000, half surrogate pairs and thousands of levels, found such. Encode it as a string of your own.'
+      when 'unreadable' then 'Expected JSON of at most 512 levels without U+0000 and half surrogate pairs, found other. Encode it as a string of your own.'
       when 'unknown-verb' then 'Expected one of the verbs start, append, park, complete, fail, cancelled, continue, found another.'
     end
 $$;

@@ -33,11 +33,20 @@ language sql immutable parallel safe
 as $$ select 1048576 $$;
 comment on function underseal._event_limit() is 'The most bytes of JSON that one event, input or snapshot may have: 1 MiB.';
 
+create or replace function underseal._depth_limit() returns integer
+language sql immutable parallel safe
+as $$ select 512 $$;
+comment on function underseal._depth_limit() is
+  'How deep a value may be nested: deeper ones could be stored, and then break the stack of whoever reads them, here or in a client.';
+
 create or replace function underseal._value_flaw(value json) returns text
 language sql immutable parallel safe
 as $$
   select case
     when pg_catalog.octet_length(value::text) > underseal._event_limit() then 'too-large'
+    -- two bytes a level at least
+    when pg_catalog.octet_length(value::text) > 1024
+      and underseal._json_depth(value::text) > underseal._depth_limit() then 'unreadable'
     when value::text operator(pg_catalog.~) '__loomEnc|[$]shredded|\\u' then underseal._reserved_in(value) end
 $$;
 comment on function underseal._value_flaw(json) is

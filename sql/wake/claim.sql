@@ -13,9 +13,11 @@ declare
   swept timestamptz;
 begin
   for one in
-    select f.flow, l.floor_at, l.sweep_at from unnest(flows) as f (flow)
+    select f.flow, l.floor_at, case when l.look_at <= moment then l.sweep_at end as sweep_at from unnest(flows) as f (flow)
     left join underseal.wake_floor l on l.flow = f.flow
-    where l.flow is null or l.look_at <= moment
+    where f.flow is not null and (l.flow is null or l.look_at <= moment
+      -- no floor is looked at so late, unless the clock went back: then it hides what is due
+      or l.look_at > moment + interval '1 minute')
   loop
     -- whoever has this lock writes the row, and nobody waits for them
     continue when not pg_try_advisory_xact_lock(hashtextextended('underseal.wake_floor ' || one.flow, 0));
@@ -179,7 +181,9 @@ begin
       where w.chain_id = h.chain_id and w.member = h.member and w.kind in ('drive', 'timer', 'inbox'))),
   claim as (
     update underseal.wake w
-    set claimed_by = worker, claimed_until = underseal.clock() + lease, attempts = h.attempts
+    set claimed_by = worker, claimed_until = underseal.clock() + lease, attempts = h.attempts,
+      -- what takes its worker down goes to the back, or those who are claimed behind it would never come
+      wake_at = case when h.attempts > 1 and w.wake_at < moment then moment else w.wake_at end
     from whole h
     where w.chain_id = h.chain_id and w.member = h.member and w.kind in ('drive', 'timer', 'inbox')),
   driver as (
@@ -268,7 +272,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
-  again timestamptz := underseal.clock() + make_interval(secs => extract(epoch from retry_in)::float8);
+  again timestamptz;
 begin
   perform underseal._require_read_committed();
   if underseal._effective_principal('{worker}', worker) is null then
@@ -280,6 +284,7 @@ begin
       'Expected a delay from 0 to 365 days, or none, found another.', null::text;
     return;
   end if;
+  again := underseal.clock() + make_interval(secs => extract(epoch from retry_in)::float8);
   return query
   with asked as materialized (
     select distinct underseal._execution_id(i.chain_id, i.member) as id, i.chain_id, i.member

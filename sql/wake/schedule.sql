@@ -37,7 +37,7 @@ as $$ select 100 $$;
 comment on function underseal._fires_limit() is 'The most executions that one pass starts for one schedule: 100.';
 
 create or replace function underseal._schedule_said(flaw text, out outcome text, out reason text, out message text)
-language sql immutable
+language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select case when flaw in ('name-taken', 'changed', 'not-claimed') then 'conflict' when flaw = 'not-found' then flaw else 'refused' end,
@@ -58,6 +58,7 @@ as $$
       when 'stale-instant' then 'Expected an instant that the database gave within the last 10 minutes, found another. Ask for its clock again.'
       when 'too-large' then 'Expected an input of at most 1 MiB of JSON, found more.'
       when 'envelope' then 'Expected an input without an envelope and without the mark of a shredded value, found one. Send foreign ciphertext as a string.'
+      when 'unreadable' then underseal._append_message(flaw)
     end
 $$;
 comment on function underseal._schedule_said(text) is 'Outcome, reason and message of a refused call about a schedule.';
@@ -173,7 +174,7 @@ begin
 end
 $$;
 comment on function underseal.add_schedule(text, text, text, text, interval, text, json, integer, text, timestamptz, boolean) is
-  'Adds a schedule, or changes one of the same name; to ask again for what is there changes nothing, so that a service may ask at every start. name: 1 to 150 characters; its executions are called name@2026-11-30T16:20:05Z. cron: five fields, or six with seconds first, read by clients in time_zone. first_in: the distance to the first instant, above 0 to 50 years, from since (an instant that the database gave within 10 minutes; null for now). missed: what becomes of instants that no worker was there for: skip, latest or all. The executions belong to the principal who added it; as_operator changes somebody else''s. A paused schedule stays paused. Where cron and zone stay, what is due stays due. Outcomes: added, changed, unchanged, with the instant that is due next; conflict (name-taken); refused (malformed-name, malformed-flow, malformed-cron, malformed-zone, malformed-missed, malformed-distance, stale-instant, too-large, envelope); denied.';
+  'Adds a schedule, or changes one of the same name; to ask again for what is there changes nothing, so that a service may ask at every start. name: 1 to 150 characters; its executions are called name@2026-11-30T16:20:05Z. cron: five fields, or six with seconds first, read by clients in time_zone. first_in: the distance to the first instant, above 0 to 50 years, from since (an instant that the database gave within 10 minutes; null for now). missed: what becomes of instants that no worker was there for: skip, latest or all. The executions belong to the principal who added it; as_operator changes somebody else''s. A paused schedule stays paused. Where cron and zone stay, what is due stays due. Outcomes: added, changed, unchanged, with the instant that is due next; conflict (name-taken); refused (malformed-name, malformed-flow, malformed-cron, malformed-zone, malformed-missed, malformed-distance, stale-instant, too-large, envelope, unreadable); denied.';
 
 create or replace function underseal.list_schedules(
   principal text, as_operator boolean default false, max_schedules integer default 1000, after text default null,

@@ -1,0 +1,82 @@
+"""Who comes to be claimed: behind what fails, and after the clock was set back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.wake.wakes import FLOW, MINUTE, Wakes
+
+
+@pytest.mark.clause("E8")
+def test_what_takes_its_worker_down_goes_to_the_back(w: Wakes) -> None:
+    assert w.clock is not None
+    w.start("bad-1", "bad-2")
+    w.clock.advance(seconds=1)
+    w.start("good")
+    claimed: list[str] = []
+    for _ in range(3):  # a worker that dies of what it claims, and starts again
+        w.clock.advance(seconds=90)
+        claimed += [row["execution_id"] for row in w.claim(most=2)]
+    assert "good" in claimed
+
+
+@pytest.mark.clause("E8")
+def test_a_first_claim_leaves_the_instant_as_it_is(w: Wakes) -> None:
+    assert w.clock is not None
+    w.start("a")
+    due = w.wakes("a")["drive"]["wake_at"]
+    w.clock.advance(seconds=5)
+    assert [row["attempts"] for row in w.claim()] == [1]
+    assert w.wakes("a")["drive"]["wake_at"] == due
+    now = w.clock.advance(seconds=90)
+    assert [(row["attempts"], row["wake_at"]) for row in w.claim()] == [(2, due)]
+    assert w.wakes("a")["drive"]["wake_at"] == now
+
+
+@pytest.mark.clause("E8")
+def test_a_later_instant_of_what_is_claimed_again_stays(w: Wakes) -> None:
+    assert w.clock is not None
+    w.parked("a", arms=[{"topic": "news"}, {"for": 86400}])
+    later = w.wakes("a")["timer"]["wake_at"]
+    w.message("a")
+    for _ in range(2):
+        assert len(w.claim()) == 1
+        w.clock.advance(seconds=90)
+    assert w.wakes("a")["timer"]["wake_at"] == later
+
+
+@pytest.mark.clause("E7")
+def test_nothing_is_hidden_while_the_clock_catches_up_with_a_floor(w: Wakes) -> None:
+    assert w.clock is not None
+    w.clock.advance(days=30)
+    assert w.claim() == []
+    w.clock.advance(days=-30)
+    w.start("a")
+    assert [row["execution_id"] for row in w.claim()] == ["a"]
+    floor = w.row("select floor_at from underseal.wake_floor where flow = %s", FLOW)["floor_at"]
+    assert floor < w.clock.now()
+
+
+def test_a_flow_without_a_name_is_no_flow(w: Wakes) -> None:
+    w.start("a")
+    rows = w.rows("select * from underseal.claim_due('w1', %s::text[], %s)", [None, FLOW], MINUTE)
+    assert [row["execution_id"] for row in rows] == ["a"]
+
+
+@pytest.mark.parametrize("delay", ["1000000 years", "-1000000 years", "366 days"])
+def test_a_delay_that_no_instant_holds_is_refused(w: Wakes, delay: str) -> None:
+    w.start("a")
+    w.claim()
+    row = w.row("select * from underseal.release_claim('a', 'w1', %s::interval)", delay)
+    assert (row["outcome"], row["reason"]) == ("refused", "malformed-delay")
+
+
+def test_an_input_that_cannot_be_read_is_refused_in_words(w: Wakes) -> None:
+    row = w.row(
+        """select * from underseal.add_schedule('s', 'backup', '0 3 * * *', 'UTC', %s, 'ann', %s::json)""",
+        timedelta(hours=1), '{"a": "\\u0000"}',
+    )  # fmt: skip
+    assert (row["outcome"], row["reason"]) == ("refused", "unreadable")
+    assert "U+0000" in row["message"]
