@@ -44,8 +44,8 @@ language sql immutable parallel safe
 as $$
   select case
     when pg_catalog.octet_length(value::text) > underseal._event_limit() then 'too-large'
-    -- two bytes a level at least
-    when pg_catalog.octet_length(value::text) > 1024
+    -- two bytes a level at least; "is true", or the depth of every null would be looked for as well
+    when (pg_catalog.octet_length(value::text) > 1024) is true
       and underseal._json_depth(value::text) > underseal._depth_limit() then 'unreadable'
     when value::text operator(pg_catalog.~) '__loomEnc|[$]shredded|\\u' then underseal._reserved_in(value) end
 $$;

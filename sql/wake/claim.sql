@@ -13,7 +13,8 @@ declare
   swept timestamptz;
 begin
   for one in
-    select f.flow, l.floor_at, case when l.look_at <= moment then l.sweep_at end as sweep_at from unnest(flows) as f (flow)
+    select f.flow, l.floor_at, case when l.look_at <= moment then l.sweep_at end as sweep_at
+    from unnest(flows) as f (flow)
     left join underseal.wake_floor l on l.flow = f.flow
     where f.flow is not null and (l.flow is null or l.look_at <= moment
       -- no floor is looked at so late, unless the clock went back: then it hides what is due

@@ -118,7 +118,7 @@ def test_who_starts_an_execution_holds_nothing_of_anybody_elses(
     stranger.rollback()
 
 
-@pytest.mark.clause("E12c")
+@pytest.mark.clause("E2f")
 def test_an_owner_who_gives_a_chain_a_child_holds_the_chain(database: TestDatabase, logs: Logs) -> None:
     logs.start("mine")
     owner = database.connect(OWNER, autocommit=False)
