@@ -7,6 +7,8 @@ set search_path = pg_catalog, pg_temp
 -- then counts as so dear that it would be compiled, for 15 ms a statement.
 set enable_seqscan = off
 set jit = off
+-- planning the last statement anew for each short batch would cost as much as all the others take
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   locked uuid[];
@@ -20,22 +22,24 @@ begin
   end if;
   -- Besides the executions themselves: the first of the line that goes on, and the first of the chain that gets a child, which
   -- must not be deleted meanwhile. Who starts one locks nothing of anybody else's, whatever id was chosen.
-  select array_agg(l.incarnation) into locked
+  -- One look into the index for each, in the order of the ids, whatever the planner thinks of the table's size.
+  select array_agg(e.incarnation) into locked
   from (
-    select e.incarnation from underseal.execution e
-    where (e.chain_id, e.member) in (
-      select underseal._chain_of(i.execution_id), m.member
-      from json_to_recordset(batch) as i (verb text, execution_id text, principal text)
-      cross join lateral (values
-        (underseal._member_of(i.execution_id)),
-        (case i.verb when 'continue' then underseal._line_of(underseal._member_of(i.execution_id)) when 'start' then '' end))
-        as m (member)
-      where m.member is not null and (i.verb is distinct from 'start' or exists (
-        select from underseal.execution o
-        where o.chain_id = underseal._chain_of(i.execution_id) and o.member = m.member
-          and (o.owner = underseal._effective_principal(accesses, i.principal)) is true)))
-    order by e.chain_id, e.member
-    for no key update) l;
+    select distinct underseal._chain_of(i.execution_id) collate "C" as chain_id, m.member collate "C" as member
+    from json_to_recordset(batch) as i (verb text, execution_id text, principal text)
+    cross join lateral (values
+      (underseal._member_of(i.execution_id)),
+      (case i.verb when 'continue' then underseal._line_of(underseal._member_of(i.execution_id)) when 'start' then '' end))
+      as m (member)
+    where m.member is not null and (i.verb is distinct from 'start' or exists (
+      select from underseal.execution o
+      where o.chain_id = underseal._chain_of(i.execution_id) and o.member = m.member
+        and (o.owner = underseal._effective_principal(accesses, i.principal)) is true))
+    order by chain_id, member) k
+  cross join lateral (
+    select x.incarnation from underseal.execution x
+    where x.chain_id = k.chain_id and x.member = k.member
+    for no key update) e;
 
   if strpos(batch::text, 'park') > 0 then
     select array_agg(w) into claims
@@ -63,6 +67,8 @@ begin
     from item i
     cross join lateral rows from (json_to_recordset(i.events) as (type text, data json))
       with ordinality as v (type, data, place)),
+  flawed as materialized (
+    select t.item, min(t.flaw) as flaw from told t where t.flaw is not null group by t.item),
   judged as materialized (
     select j.*, case
       when j.verb = 'unreadable' then 'unreadable'
@@ -89,11 +95,15 @@ begin
         case when i.verb = 'start' and i.member <> '' then (
           select f.owner from underseal.execution f
           where f.chain_id = i.chain_id and f.member = '' and f.incarnation = any (locked)) end as chain_owner,
-        (select min(t.flaw) from told t where t.item = i.item) as told_flaw
+        d.flaw as told_flaw
       from item i
       left join owner o on i.verb = 'start' and o.principal is not distinct from i.principal
       -- one that came after the locks were taken is not there yet
-      left join underseal.execution e on e.chain_id = i.chain_id and e.member = i.member and e.incarnation = any (locked)) j),
+      left join lateral (
+        select x.* from underseal.execution x
+        where x.chain_id = i.chain_id and x.member = i.member and x.incarnation = any (locked)
+        limit 1) e on true
+      left join flawed d on d.item = i.item) j),
   beginning as (
     select j.item, j.chain_id, j.member, j.flow, j.worker, j.lease, case
       when j.after is null then json_build_object('flow', j.flow, 'flow_version', j.flow_version, 'owner', j.owner,
