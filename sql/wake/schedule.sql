@@ -247,8 +247,8 @@ begin
   where s.name = was.name;
   if was.paused then
     perform underseal._plan_schedule(was.name, underseal._first_instant(since, first_in));
-    return query select 'resumed'::text, null::text, format('Schedule %s runs again.', was.name),
-      underseal._first_instant(since, first_in);
+    return query select 'resumed'::text, null::text, format('Schedule %s runs again.', was.name), (
+      select w.wake_at from underseal.wake w where w.chain_id = was.name and w.member = '' and w.kind = 'schedule');
   else
     delete from underseal.wake w where w.chain_id = was.name and w.member = '' and w.kind = 'schedule';
     return query select 'paused'::text, null::text,

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.wake.wakes import FLOW, MINUTE, Wakes
+from underseal.testing import TestDatabase
 
 
 @pytest.mark.clause("E8")
@@ -84,3 +85,17 @@ def test_an_input_that_cannot_be_read_is_refused_in_words(w: Wakes) -> None:
     )  # fmt: skip
     assert (row["outcome"], row["reason"]) == ("refused", "unreadable")
     assert "U+0000" in row["message"]
+
+
+def test_a_schedule_that_runs_again_tells_the_instant_that_is_due(w: Wakes, database: TestDatabase) -> None:
+    w.add("nightly", first_in=MINUTE)
+    w.row("select * from underseal.pause_schedule('nightly', 'ann')")
+    # a clock that goes on between one reading and the next
+    database.connect().execute("""
+        grant usage on sequence underseal.test_clock to public;
+        create or replace function underseal.clock() returns timestamptz language sql volatile
+        as $$ select timestamptz 'epoch' + nextval('underseal.test_clock') * interval '1 microsecond' $$;
+        alter sequence underseal.test_clock increment by 700000""")
+    row = w.row("select * from underseal.pause_schedule('nightly', 'ann', false, %s)", MINUTE)
+    due = w.row("select wake_at from underseal.wake where chain_id = 'nightly'")["wake_at"]
+    assert (row["outcome"], row["due_at"]) == ("resumed", due)
