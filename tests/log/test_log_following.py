@@ -126,8 +126,11 @@ def test_all_logs_are_followed_and_gone_on_with(clients: Clients, driver: Execut
         assert [event.seq for event in seen if event.execution_id == name] == [1, 2, 3]
     driver.append("a", fences["a"], [step(4)])
     assert [(e.execution_id, e.seq) for e in take(following, 1)] == [("a", 4)]
-    rest = take(clients.driver.follow_all(seen[3].cursor), 2)
-    assert [(e.execution_id, e.seq) for e in rest] == [(e.execution_id, e.seq) for e in seen[4:]]
+    # gone back to, it gives the same events again, which by now may come together with a later one
+    rest = take(clients.driver.follow_all(seen[3].cursor), 3)
+    assert sorted((e.execution_id, e.seq) for e in rest) == sorted(
+        [*((e.execution_id, e.seq) for e in seen[4:]), ("a", 4)]
+    )
 
 
 @pytest.mark.clause("E11b")
