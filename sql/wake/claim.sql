@@ -170,7 +170,7 @@ begin
   with held as materialized (
     select c.chain_id, c.member, count(*) as wakes,
       (array_agg(w.kind order by w.wake_at > moment, w.kind <> 'drive', w.wake_at))[1] as kind,
-      min(w.wake_at) as wake_at, max(w.attempts) + 1 as attempts
+      min(w.wake_at) as wake_at, least(max(w.attempts), 2147483646) + 1 as attempts
     from unnest(chains, members, kinds) as c (chain_id, member, kind)
     join underseal.wake w on w.chain_id = c.chain_id and w.member = c.member and w.kind = c.kind
     group by c.chain_id, c.member

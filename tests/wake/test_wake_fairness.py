@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from tests.wake.wakes import FLOW, MINUTE, Wakes
@@ -99,3 +100,19 @@ def test_a_schedule_that_runs_again_tells_the_instant_that_is_due(w: Wakes, data
     row = w.row("select * from underseal.pause_schedule('nightly', 'ann', false, %s)", MINUTE)
     due = w.row("select wake_at from underseal.wake where chain_id = 'nightly'")["wake_at"]
     assert (row["outcome"], row["due_at"]) == ("resumed", due)
+
+
+@pytest.mark.clause("E2a")
+@pytest.mark.parametrize("edit", ["fence = 9223372036854775807", "last_inbox_seq = 9223372036854775807"])
+def test_nobody_takes_a_number_to_the_end_of_its_range(w: Wakes, edit: str) -> None:
+    w.start("a")
+    with pytest.raises(psycopg.Error, match="to grow step by step") as refused:
+        w.rows(f"update underseal.execution set {edit}")
+    assert refused.value.sqlstate == "US002"
+
+
+@pytest.mark.clause("E7")
+def test_attempts_at_the_end_of_their_range_stop_no_claim(w: Wakes) -> None:
+    w.start("a", "b")
+    w.rows("update underseal.wake set attempts = 2147483647 where chain_id = 'a'")
+    assert {row["execution_id"]: row["attempts"] for row in w.claim()} == {"a": 2147483647, "b": 1}
