@@ -492,3 +492,14 @@ def test_what_is_no_principal_is_said_so(ex: Any) -> None:
     for nobody in (None, 7, b"ann"):
         with pytest.raises(TypeError, match="expected a Principal or its id as a text"):
             ex.start("f", nobody)
+
+
+@pytest.mark.clause("E11b")
+def test_a_number_of_any_length_stops_nobody_who_reads(
+    database: TestDatabase, clients: Clients, db: DictConnection
+) -> None:
+    digits = "7" * 5000
+    db.execute("select underseal.start_execution('f', 'ann', %s::json, 'long')", [digits])
+    clients.executions.start("f", "ann", execution_id="next")
+    read = [event.data["input"] for event in clients.driver.read_all()[0] if event.data]
+    assert [str(value) for value in read] == [digits, "None"]

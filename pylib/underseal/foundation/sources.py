@@ -8,6 +8,7 @@ transaction mode is fine; then switch prepared statements off (`prepare_threshol
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -15,15 +16,31 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, Protocol
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final, Protocol
 
 import psycopg
+from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
+from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from underseal.errors import SQLSTATES, KernelError
+
+_DIGITS: Final = 4300
+"""Python makes no integer of more digits from a text."""
+
+
+def _integer(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= _DIGITS else Decimal(digits)
+
+
+# Whoever may start an execution may put a longer number into its log, and must not stop who reads all logs with it.
+_READING: Final = AdaptersMap(psycopg.adapters)
+set_json_loads(partial(json.loads, parse_int=_integer), _READING)
 
 _READ_COMMITTED = psycopg.IsolationLevel.READ_COMMITTED
 _WRONG_ISOLATION = "US008"
@@ -129,7 +146,7 @@ class PoolSource:
                 max_size=max_size,
                 open=False,
                 check=ConnectionPool.check_connection,
-                kwargs={"autocommit": True, "prepare_threshold": prepare_threshold},
+                kwargs={"autocommit": True, "prepare_threshold": prepare_threshold, "context": _READING},
                 name="underseal",
             )
             if isinstance(pool, str)
@@ -215,7 +232,7 @@ class AsyncPoolSource:
                 max_size=max_size,
                 open=False,
                 check=AsyncConnectionPool.check_connection,
-                kwargs={"autocommit": True, "prepare_threshold": prepare_threshold},
+                kwargs={"autocommit": True, "prepare_threshold": prepare_threshold, "context": _READING},
                 name="underseal",
             )
             if isinstance(pool, str)
