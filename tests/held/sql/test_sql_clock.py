@@ -24,8 +24,8 @@ def test_the_clock_goes_on_within_a_transaction(database: TestDatabase) -> None:
     assert row["began"] < row["before"] <= row["clock"] < again["clock"] <= again["after"]
 
 
-# An instant that the database gave, told back to it: which due instant is meant, which must be the wake's own, or from when the
-# distance of a cron expression counts, which must lie in the last ten minutes.
+# An instant that the database gave, told back to it: which due instant is meant, which must be the wake's own, or from
+# when the distance of a cron expression counts, which must lie in the last ten minutes.
 ECHOED = ("add_schedule", "pause_schedule", "fire_schedule", "put_off_schedule")
 
 
