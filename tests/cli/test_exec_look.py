@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.cli.flows import CIPHERTEXT, HIDDEN, NASTY, SEEN, Flows
+from underseal.cli import main
 from underseal.cli._exec_look import as_json_event
 from underseal.cli._exec_timeline import Timeline
 from underseal.cli._exec_words import in_full, told
@@ -93,6 +95,13 @@ def test_what_is_deeper_than_python_reads_is_still_exact(flows: Flows) -> None:
     assert deep in flows.run("exec", "events", "e", "--json").out
     assert "too deep to be shown; --json has it" in flows.run("exec", "events", "e").out
     assert "too deep to be shown" in flows.run("exec", "show", "e").out
+
+
+def test_an_output_that_knows_ascii_alone_is_no_error(flows: Flows) -> None:
+    flows.start("é")
+    env = {**flows.shop.env, "UNDERSEAL_PRINCIPAL": "ann"}
+    shown = CliRunner(charset="ascii").invoke(main, ["exec", "show", "é"], env=env)
+    assert (shown.exit_code, "\\u25cf  0" in shown.stdout, "\\xe9" in shown.stdout) == (0, True, True), shown
 
 
 def test_nothing_is_hidden_from_a_person(flows: Flows) -> None:

@@ -9,7 +9,9 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 conflict, 4 refused, 5 denied.
 
 from __future__ import annotations
 
+import io
 import pkgutil
+import sys
 from functools import cached_property
 from importlib import import_module
 
@@ -46,3 +48,6 @@ def main() -> None:
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 conflict, 4 refused, 5 denied.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal or a pipe that knows ASCII alone
