@@ -16,6 +16,7 @@ UNREADABLE = [
     '{"card": "4111-1111\\u0000"}',
     '{"card": "4111-1111", "half": "\\ud83d"}',
     '{"half": "\\ude00"}',
+    '{"text": "\\\\u0000", "card": "4111-1111\\u0000"}',
 ]
 READABLE = ['{"smile": "\\ud83d\\ude00"}', '{"text": "\\\\u0000 and \\\\ud83d"}']
 
