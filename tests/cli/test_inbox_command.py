@@ -52,8 +52,8 @@ def test_an_ended_execution_takes_no_message(flows: Flows) -> None:
 
 def test_what_waits_is_listed_without_what_it_says(flows: Flows, clock: TestClock) -> None:
     flows.start("e")
-    flows.run("inbox", "send", "e", "a", "--payload", '"4711-secret"', "--expires-in", "2h")
-    flows.run("exec", "resume", "e", "approve", "--answer", '"4711-secret"')
+    flows.run("inbox", "send", "e", "a", "--payload", '"4711-4711-secret"', "--expires-in", "2h")
+    flows.run("exec", "resume", "e", "approve", "--answer", '"4711-4711-secret"')
     clock.advance(minutes=30)
     people, scripts = flows.run("inbox", "list", "e"), flows.run("inbox", "list", "e", "--json")
     assert "4711" not in people.out + scripts.out
@@ -86,7 +86,7 @@ def test_discarding_takes_an_operator_judged_before_anything_is_read(flows: Flow
 def test_discarding_drops_what_waits_on_a_topic_and_the_log_says_who_and_why(flows: Flows) -> None:
     flows.start("e")
     for topic in ("a", "a", "b"):
-        flows.run("inbox", "send", "e", topic, "--payload", '"4711-secret"')
+        flows.run("inbox", "send", "e", topic, "--payload", '"4711-4711-secret"')
     assert flows.run("inbox", "discard", "e", "a").code == 2, "nobody is at a terminal"
     moved = flows.run("inbox", "discard", "e", "a", "--number", 2, "--yes", "--json")
     assert (moved.code, moved.json["reason"]) == (3, "moved")
@@ -101,7 +101,7 @@ def test_discarding_drops_what_waits_on_a_topic_and_the_log_says_who_and_why(flo
     assert "message 2 on a from ann" in out
     assert "op discarded it" in out
     assert "“sent twice”" in out
-    assert "4711" not in out + flows.run("exec", "events", "e", "--json").out
+    assert "4711-4711" not in out + flows.run("exec", "events", "e", "--json").out
 
 
 def test_a_message_to_a_continued_execution_reaches_the_one_that_goes_on(flows: Flows) -> None:
