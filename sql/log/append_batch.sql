@@ -193,7 +193,7 @@ begin
   from unnest(done) d
   left join underseal.execution e
     on e.chain_id = underseal._chain_of(d.execution_id) and e.member = underseal._member_of(d.execution_id)
-      and d.reason is distinct from 'exists'
+      and (d.reason is null or d.reason not in ('exists', 'not-found'))
   cross join lateral (select underseal._append_outcome(d.outcome, d.reason, e.status) as outcome) o
   order by d.item;
 end

@@ -34,7 +34,8 @@ thorough = settings(
     ],
 )
 quick = settings(thorough, max_examples=200)
-widest = settings(thorough, max_examples=40)
+# fifty documents at once outgrow what one example may hold often enough
+widest = settings(thorough, max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.clause("H1.4a", "H1.4b", "H1.6i", "T6a")
