@@ -310,7 +310,9 @@ def test_what_does_not_open_comes_as_a_stub_in_its_place(own: Logs) -> None:
     assert stub["recorded_at"] == whole["recorded_at"]
     assert (whole["type"], whole["data"], whole["sealed"]) == ("STEP_COMPLETED", {"output": "secret"}, False)
     assert [row["sealed"] for row in closed.rows].count(True) == 1
-    assert closed.rows[:2] == open_.rows[:2]
+    # a cursor also tells which of the server's transactions ran when it was made
+    plain = [[{**row, "cursor": None} for row in some.rows[:2]] for some in (closed, open_)]
+    assert plain[0] == plain[1]
     assert all(row["data"] is not None for row in closed.rows if not row["sealed"])
 
 
