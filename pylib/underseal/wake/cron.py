@@ -121,6 +121,14 @@ class Calendar:
         Errors:
             ScheduleRefusedError: `never`: none within 50 years.
         """
+        moment = self._next(instant)
+        # in an hour that the clocks skip, what CronSim finds depends on where it began: what counts is what it finds
+        # from right before
+        while self._next(moment - _BEFORE) != moment:
+            moment = self._next(moment)
+        return moment
+
+    def _next(self, instant: datetime) -> datetime:
         try:
             for found in CronSim(self.cron, instant.astimezone(self.zone)):
                 # the second of two equal hours, and the end of a gap, are told twice
