@@ -1,5 +1,5 @@
 -- A wake says when, for whom and by whom; what it is for never changes. One that is deleted or put off by hand delays an
--- execution and cannot harm it: the next event of its log makes it again.
+-- execution and cannot harm it: what next moves its status makes it again, and `verify` tells that it is missing.
 create or replace trigger wake_fixed
 before update of chain_id, member, kind, flow on underseal.wake
 for each row

@@ -90,7 +90,7 @@ begin
       end as flaw
     from (
       select i.*, o.name as owner, e.head as at, e.fence as is_fence, e.incarnation as is_incarnation, e.status,
-        e.flow as is_flow, e.flow_version as is_flow_version, e.owner as is_owner, e.last_inbox_seq,
+        e.flow as is_flow, e.flow_version as is_flow_version, e.owner as is_owner,
         case i.verb when 'park' then underseal._stamp_waits(i.waits, e.waits) end as stamped,
         case when i.verb = 'start' and i.member <> '' then (
           select f.owner from underseal.execution f
