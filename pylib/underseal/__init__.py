@@ -55,6 +55,7 @@ from underseal.log.model import (
     Deleted,
     ExecutionInfo,
     LogEvent,
+    LogRead,
     Observed,
     Recorded,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "KeyRing",
     "KeyUse",
     "LogEvent",
+    "LogRead",
     "MemoryKeyRing",
     "NextMessage",
     "Observed",

@@ -1,14 +1,13 @@
--- Reading one execution. Its data leaves the log through _read_at_rest alone.
+-- Reading logs. Their data leaves the log through _read_at_rest alone, which is inlined into what reads many: neither
+-- SECURITY DEFINER nor SET.
 create or replace function underseal._read_at_rest(chain_id text, member text, after bigint, max_events integer)
 returns table (seq bigint, recorded_at timestamptz, type text, data json, metadata jsonb)
 language sql stable
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
   select e.seq, e.recorded_at, e.type, e.data, e.metadata
   from underseal.event e
-  where e.chain_id = _read_at_rest.chain_id and e.member = _read_at_rest.member and e.seq > after
+  where e.chain_id operator(pg_catalog.=) _read_at_rest.chain_id and e.member operator(pg_catalog.=) _read_at_rest.member
+    and e.seq operator(pg_catalog.>) after
   order by e.seq
   limit max_events
 $$;
@@ -77,6 +76,8 @@ returns table (
   outcome text, reason text, message text, seq bigint, recorded_at timestamptz, type text, data json, metadata jsonb)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   chain text := underseal._chain_of(execution_id);
@@ -114,6 +115,70 @@ end
 $$;
 comment on function underseal.read_events(text, text, bigint, integer, jsonb) is
   'Events of one execution''s log after the number after_seq (-1 for all), in order, at most max_events (10000): no row where there is nothing new. After a compaction number 0 is followed by log_start. principal: who reads; null for a worker''s own reading. capability: {"ciphers", "covers"}, what the caller opens; a log that holds what it does not open is denied. Outcomes: event rows; denied (the same for an execution that is missing, another''s, nobody''s or sealed) (E11, E12).';
+
+create or replace function underseal._read_logs(logs json, max_events integer, capability jsonb)
+returns table (
+  outcome text, reason text, message text, item integer, execution_id text, seq bigint, recorded_at timestamptz, type text,
+  data json, metadata jsonb)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+-- one look into each index for each log, whatever the planner thinks of how many there are
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  most constant integer := least(greatest(coalesce(max_events, 1000), 0), 10000);
+begin
+  if json_typeof(logs) is distinct from 'array' then
+    raise exception using errcode = 'US001',
+      message = 'underseal.read_logs expected a JSON array of logs, found another value';
+  end if;
+  -- judged and read in one statement: no event comes of another execution, and none that was not judged
+  return query
+  with judged as materialized (
+    select l.place::integer as item, l.execution_id, e.chain_id, e.member, coalesce(l.after, -1) as after,
+      e.sealed and (capability is null or exists (
+        select from underseal._read_at_rest(e.chain_id, e.member, coalesce(l.after, -1), most) r
+        where not underseal.seal_opens(r.metadata -> 'seal', capability))) as is_sealed
+    from rows from (json_to_recordset(logs) as (execution_id text, after bigint))
+      with ordinality as l (execution_id, after, place)
+    left join underseal.execution e
+      on e.chain_id = underseal._chain_of(l.execution_id) and e.member = underseal._member_of(l.execution_id)),
+  denied as materialized (
+    select j.item, j.execution_id, underseal._record_denial('read', j.execution_id, null, 'sealed', true)
+    from judged j where j.is_sealed)
+  select 'event', null::text, null::text, j.item, j.execution_id, r.seq, r.recorded_at, r.type, r.data, r.metadata
+  from judged j
+  cross join lateral underseal._read_at_rest(j.chain_id, j.member, j.after, most) r
+  where not j.is_sealed
+  union all
+  select d.outcome, d.reason, d.message, n.item, n.execution_id, null, null, null, null, null
+  from denied n
+  cross join underseal._execution_denied() d
+  union all
+  select 'not-found', null, underseal._append_message('not-found'), j.item, j.execution_id, null, null, null, null, null
+  from judged j
+  where j.chain_id is null
+  order by 4, 6;
+end
+$$;
+comment on function underseal._read_logs(json, integer, jsonb) is
+  'Events of many logs. Apart from read_logs, which has an argument and a result of one name in its rows.';
+
+create or replace function underseal.read_logs(
+  logs json, max_events integer default 1000, capability jsonb default null)
+returns table (
+  outcome text, reason text, message text, item integer, execution_id text, seq bigint, recorded_at timestamptz, type text,
+  data json, metadata jsonb)
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$ select * from underseal._read_logs(logs, max_events, capability) $$;
+comment on function underseal.read_logs(json, integer, jsonb) is
+  'Events of many logs in one call, for a worker; the system''s own reading, in nobody''s name. logs: an array of {"execution_id", "after"}, after a number as in read_events (left out: all). Of each the first max_events (10000), by item, the place in the array from 1, then by number; no row where there is nothing new. capability: as in read_events; a log that holds what it does not open answers one row, denied. Outcomes: event rows; denied; not-found. Errors: US001 (no array) (E11, E14).';
 
 create or replace function underseal._head(wanted text)
 returns table (outcome text, reason text, message text, head bigint, fence bigint, incarnation uuid, status text)

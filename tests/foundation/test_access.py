@@ -44,8 +44,9 @@ READING_EXECUTIONS = {
 CONTROL = {"cancel_execution", "record_outcome", "fork_execution"}
 SCHEDULES = {"add_schedule", "list_schedules", "pause_schedule", "remove_schedule"}
 DRIVING = {
-    "append", "append_if_unchanged", "append_batch", "head", "acquire_fence", "acquire_fence_if", "recover_execution",
-    "save_snapshot", "put_content", "next_message", "consume_message", "deliver", "expire_inbox",
+    "append", "append_if_unchanged", "append_batch", "read_logs", "head", "acquire_fence", "acquire_fence_if",
+    "recover_execution", "save_snapshot", "put_content",
+    "next_message", "consume_message", "deliver", "deliver_batch", "expire_inbox",
     "claim_due", "renew_claims", "release_claim", "release_claims", "next_due",
     "claim_schedules", "fire_schedule", "put_off_schedule",
 }  # fmt: skip

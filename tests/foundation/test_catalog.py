@@ -44,6 +44,7 @@ INLINED = {
     "_serves": "judged for every row of a claim",
     "_cut_size": "a constant",
     "_list_cursor": "written for every row of a list",
+    "_read_at_rest": "read for every log of a call",
     "_shown": "written for every row of a list",
     "seal_opens": "judged for every event; an SQL-standard body, whose names are bound when it is made",
 }

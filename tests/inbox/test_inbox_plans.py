@@ -32,6 +32,11 @@ CALLS = {
     "send": ("select * from underseal.send(%(id)s, 'a', '1', %(owner)s)", 10),
     "send-to-a-long-topic": ("select * from underseal.send(%(id)s, 'z', '1', %(owner)s)", EACH + 10),
     "deliver": ("select * from underseal.deliver(%(id)s, 1)", 20),
+    "deliver-batch": (
+        "select * from underseal.deliver_batch(json_build_array("
+        "json_build_object('execution_id', %(id)s::text, 'fence', 1)))",
+        20,
+    ),
     "next": ("select * from underseal.next_message(%(id)s, 1)", 10),
     "expire": ("select * from underseal.expire_inbox()", 0),
     "discard": ("select * from underseal.discard_inbox(%(id)s, 'b', 'op')", 10),

@@ -14,6 +14,7 @@ import pytest
 
 import underseal
 from tests.log.both import Clients
+from tests.log.logs import OPENS, Logs
 from underseal import (
     AccessDenied,
     AsyncExecutionDriver,
@@ -277,6 +278,42 @@ def test_one_call_delivers_what_is_there(ex: Any, dr: Any) -> None:
     delivered = dr.deliver("c", fence)
     assert (delivered.outcome, delivered.answered, delivered.held) == ("delivered", 1, False)
     assert ex.discard("c", "t", "ann", "not wanted").discarded == 1
+
+
+def test_one_call_delivers_to_many(ex: Any, dr: Any) -> None:
+    for name in ("c", "d"):
+        begin(dr, name)
+        dr.append_batch([batch.park_item(name, 1, [batch.wait("a", batch.topic("t"))])])
+    ex.send("d", "t", 3, "ann")
+    one, other, none = dr.deliver_batch([("c", 1), ("d", 1), ("nothing", 1)])
+    assert (one.outcome, one.answered, one.item, one.status, one.head) == ("none", 0, 1, "suspended", 1)
+    assert (other.outcome, other.answered, other.held, other.execution_id) == ("delivered", 1, False, "d")
+    assert (other.status, other.head) == ("running", 2)
+    assert (none.outcome, none.execution_id, none.status) == ("not-found", "nothing", None)
+    assert dr.deliver_batch([]) == []
+    with pytest.raises(ExecutionRefusedError) as caught:
+        dr.deliver_batch([(f"x{n}", 1) for n in range(1001)])
+    assert caught.value.reason == "too-many"
+
+
+def test_from_python_there_is_an_answer_for_each(dr: Any, db: DictConnection) -> None:
+    own = Logs(db)
+    own.start("a", "b", "s", steps=2)
+    own.seal("s")
+    one, sealed, none, other = dr.read_logs([("a", 0), ("s", -1), ("nothing", -1), ("b", 2)], limit=1)
+    assert (one.outcome, one.execution_id, [event.seq for event in one.events]) == ("found", "a", [1])
+    assert (one.events[0].type, one.events[0].data) == ("STEP_COMPLETED", {"output": 0})
+    assert (sealed.outcome, sealed.reason, sealed.execution_id, sealed.events) == (
+        "denied",
+        "execution",
+        "s",
+        (),
+    )
+    assert (none.outcome, none.execution_id) == ("not-found", "nothing")
+    assert (other.outcome, other.execution_id, other.events) == ("found", "b", ())
+    (opened,) = dr.read_logs([("s", -1)], capability=OPENS)
+    assert len(opened.events) == 4
+    assert dr.read_logs([]) == []
 
 
 def test_a_gate_is_answered_once(ex: Any, dr: Any) -> None:

@@ -90,6 +90,10 @@ CALLS: Final = {
     "read": "select * from underseal.read_events('x77', 'user77')",
     "read-foreign": "select * from underseal.read_events('x77', 'user78')",
     "read-news": "select * from underseal.read_events('x77', 'user77', 9)",
+    "read-many": """
+      select * from underseal.read_logs((
+        select json_agg(json_build_object('execution_id', 'x' || n, 'after', n % 3))
+        from generate_series(70, 90) n))""",
     "head": "select * from underseal.head('x77')",
     "list": "select * from underseal.list_executions('user7')",
     "list-all": "select * from underseal.list_executions(null)",

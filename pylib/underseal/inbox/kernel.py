@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +42,11 @@ def consume_message(
 def deliver(execution_id: str, fence: int) -> Steps[Row]:
     """`underseal.deliver`."""
     return one_row("select * from underseal.deliver(%s, %s::bigint)", execution_id, fence)
+
+
+def deliver_batch(items: Sequence[Mapping[str, Any]]) -> Steps[list[Row]]:
+    """`underseal.deliver_batch`; an item is `{"execution_id", "fence"}`."""
+    return query("select * from underseal.deliver_batch(%s::json)", (json_text(items),))
 
 
 def discard_inbox(

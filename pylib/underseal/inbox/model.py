@@ -72,13 +72,19 @@ class Delivered(Outcome):
     """What one call could deliver.
 
     Attributes:
-        outcome: `delivered`; `held`; `none`; `not-found`; `conflict` (`stale-fence`, `ended`).
+        outcome: `delivered`; `held`; `none`; `not-found`; `conflict` (`stale-fence`, `ended`; in a batch also
+            `same-execution`).
         answered: how many waits were answered.
         held: whether a message that may be sealed holds up the rest; it takes `next_message` and `consume_message`.
+        item, execution_id, status, head: in a batch, its place from 1, and the execution as it is then.
     """
 
     answered: int | None = None
     held: bool | None = None
+    item: int | None = None
+    execution_id: str | None = None
+    status: str | None = None
+    head: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -58,6 +58,19 @@ def deliver(execution_id: str, fence: int) -> Steps[Delivered]:
     """Deliver whatever can be in one call."""
     row = yield from kernel.deliver(execution_id, fence)
     return Delivered(row["outcome"], row["reason"], row["message"], row["answered"], row["held"])
+
+
+def deliver_batch(items: Iterable[tuple[str, int]]) -> Steps[list[Delivered]]:
+    """Deliver to many."""
+    asked = [{"execution_id": execution_id, "fence": fence} for execution_id, fence in items]
+    rows = yield from kernel.deliver_batch(asked)
+    return [
+        Delivered(
+            row["outcome"], row["reason"], row["message"], row["answered"], row["held"], row["item"],
+            row["execution_id"], row["status"], row["head"],
+        )
+        for row in map(accepted, rows)
+    ]  # fmt: skip
 
 
 def discard(

@@ -30,6 +30,7 @@ from underseal.log.model import (
     Deleted,
     ExecutionInfo,
     LogEvent,
+    LogRead,
     Observed,
     Recorded,
 )
@@ -426,6 +427,13 @@ class AsyncExecutionDriver(_AsyncClient):
         return await self._do(inbox.deliver(execution_id, fence), connection)
 
     @_twin(ExecutionDriver)
+    async def deliver_batch(
+        self, items: Iterable[tuple[str, int]], *, connection: Connection | None = None
+    ) -> list[Delivered]:
+        """See `ExecutionDriver.deliver_batch`."""
+        return await self._do(inbox.deliver_batch(items), connection)
+
+    @_twin(ExecutionDriver)
     async def expire_inbox(self, limit: int = 100, *, connection: Connection | None = None) -> int:
         """See `ExecutionDriver.expire_inbox`."""
         return await self._do(inbox.expire(limit), connection)
@@ -444,6 +452,18 @@ class AsyncExecutionDriver(_AsyncClient):
     ) -> list[LogEvent]:
         """See `ExecutionDriver.events`."""
         return await self._do(verbs.events(execution_id, None, after_seq, limit, capability), connection)
+
+    @_twin(ExecutionDriver)
+    async def read_logs(
+        self,
+        logs: Iterable[tuple[str, int]],
+        *,
+        limit: int = 1000,
+        capability: Mapping[str, Any] | None = None,
+        connection: Connection | None = None,
+    ) -> list[LogRead]:
+        """See `ExecutionDriver.read_logs`."""
+        return await self._do(verbs.read_logs(logs, limit, capability), connection)
 
     @_twin(ExecutionDriver)
     async def read_all(

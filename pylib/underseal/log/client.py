@@ -26,6 +26,7 @@ from underseal.log.model import (
     Deleted,
     ExecutionInfo,
     LogEvent,
+    LogRead,
     Observed,
     Recorded,
 )
@@ -720,6 +721,20 @@ class ExecutionDriver(_Client):
         """
         return self._do(inbox.deliver(execution_id, fence), connection)
 
+    def deliver_batch(
+        self, items: Iterable[tuple[str, int]], *, connection: Connection | None = None
+    ) -> list[Delivered]:
+        """Deliver to many executions at once, each with an outcome of its own, in their order.
+
+        Parameters:
+            items: pairs of an execution and the fence in force, one an execution, at most 1,000.
+            connection: the caller's own, if wanted.
+
+        Errors:
+            ExecutionRefusedError: `too-many`; nothing was delivered.
+        """
+        return self._do(inbox.deliver_batch(items), connection)
+
     def expire_inbox(self, limit: int = 100, *, connection: Connection | None = None) -> int:
         """Dispose of messages that have expired, of any execution; how many.
 
@@ -753,6 +768,27 @@ class ExecutionDriver(_Client):
             ExecutionDeniedError: none of this id, or one that does not open here.
         """
         return self._do(verbs.events(execution_id, None, after_seq, limit, capability), connection)
+
+    def read_logs(
+        self,
+        logs: Iterable[tuple[str, int]],
+        *,
+        limit: int = 1000,
+        capability: Mapping[str, Any] | None = None,
+        connection: Connection | None = None,
+    ) -> list[LogRead]:
+        """Events of many executions' logs in one call, as the system itself reads them.
+
+        Parameters:
+            logs: pairs of an execution and the number after which to read, -1 for all.
+            limit: most to return of each, up to 10,000.
+            capability: what this node can open; a log that holds anything else is `denied`.
+            connection: the caller's own, if wanted.
+
+        Returns:
+            one for each pair, in their order.
+        """
+        return self._do(verbs.read_logs(logs, limit, capability), connection)
 
     def read_all(
         self,

@@ -110,6 +110,16 @@ def append_batch(items: Sequence[Mapping[str, Any]]) -> Steps[list[Row]]:
     return query("select * from underseal.append_batch(%s::json)", (json_text(items),))
 
 
+def read_logs(
+    logs: Sequence[Mapping[str, Any]], max_events: int, capability: Mapping[str, Any] | None
+) -> Steps[list[Row]]:
+    """`underseal.read_logs`; a log is `{"execution_id", "after"}`."""
+    return query(
+        "select * from underseal.read_logs(%s::json, %s::integer, %s::jsonb)",
+        (json_text(logs), max_events, optional_json_text(capability)),
+    )
+
+
 def acquire_fence(execution_id: str) -> Steps[Row]:
     """`underseal.acquire_fence`."""
     return one_row("select * from underseal.acquire_fence(%s)", execution_id)

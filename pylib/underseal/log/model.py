@@ -95,6 +95,20 @@ class LogEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class LogRead(Outcome):
+    """What was read of one of many logs.
+
+    Attributes:
+        outcome: `found`; `denied` (it holds what does not open here); `not-found`.
+        execution_id: whose.
+        events: what came after the number asked for; none where there is nothing new.
+    """
+
+    execution_id: str = ""
+    events: tuple[LogEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CancelOutcome(Outcome):
     """What became of a wish to cancel.
 

@@ -25,6 +25,7 @@ from underseal.log.model import (
     ExecutionInfo,
     FoldView,
     LogEvent,
+    LogRead,
     Observed,
     Recorded,
 )
@@ -124,6 +125,29 @@ def events(
         event_of(row, execution_id)
         for row in rows
         if allowed(row, "read", execution_id)["outcome"] == "event"
+    ]
+
+
+def read_logs(
+    logs: Iterable[tuple[str, int]], limit: int, capability: Mapping[str, Any] | None
+) -> Steps[list[LogRead]]:
+    """Read some of each of many logs."""
+    asked = [{"execution_id": execution_id, "after": after} for execution_id, after in logs]
+    found: list[list[LogEvent]] = [[] for _ in asked]
+    said: dict[int, Row] = {}
+    for row in (yield from kernel.read_logs(asked, limit, capability)):
+        place = row["item"] - 1
+        if row["outcome"] == "event":
+            found[place].append(event_of(row, row["execution_id"]))
+        else:
+            said[place] = row
+    whole = {"outcome": "found", "reason": None, "message": None}
+    return [
+        LogRead(
+            row["outcome"], row["reason"], row["message"], str(asked[place]["execution_id"]), tuple(events)
+        )
+        for place, events in enumerate(found)
+        for row in (said.get(place, whole),)
     ]
 
 
