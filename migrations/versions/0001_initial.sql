@@ -587,7 +587,7 @@ create table underseal.inbox_message (
   constraint inbox_message_seq_positive check (inbox_seq > 0),
   constraint inbox_message_key_length check (octet_length(message_key) = 32),
   constraint inbox_message_topic_named check (length(topic) between 1 and 200 and topic !~ '[[:cntrl:]]'),
-  constraint inbox_message_id_length check (length(message_id) between 1 and 256)
+  constraint inbox_message_id_length check (length(message_id) between 1 and 321)
 ) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 comment on table underseal.inbox_message is
   'Messages that wait for delivery. A delivered, discarded or expired message leaves in the transaction that records it.';
@@ -597,8 +597,9 @@ comment on column underseal.inbox_message.inbox_seq is 'Its number in the line''
 comment on column underseal.inbox_message.topic is
   'Its topic; first in, first out within one. Topics that begin with $gate/, $child/ and $hold/ are the kernel''s.';
 comment on column underseal.inbox_message.message_key is 'What duplicates are found by: SHA-256 over sender and message id.';
-comment on column underseal.inbox_message.sender is 'The principal who sent it.';
-comment on column underseal.inbox_message.message_id is 'The id its sender gave it, or one that was drawn for it.';
+comment on column underseal.inbox_message.sender is 'The principal who sent it; the execution, or the held operation, that ended.';
+comment on column underseal.inbox_message.message_id is
+  'The id its sender gave it, of at most 256 characters, or one that was drawn for it; of a child''s end the child''s id, of at most 321.';
 comment on column underseal.inbox_message.payload is 'What was sent, kept as the text it came as.';
 comment on column underseal.inbox_message.metadata is 'Written by the kernel alone: the seal marker; null mostly.';
 comment on column underseal.inbox_message.sent_at is 'When it was sent.';

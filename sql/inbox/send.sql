@@ -188,6 +188,46 @@ as $$
 $$;
 comment on function underseal._send_message(text) is 'What was expected of a message, what was found and what to do; null for what was accepted.';
 
+create or replace function underseal._lock_lines(chains text[], lines text[], patient boolean default true) returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  k record;
+  wanted text;
+begin
+  for k in
+    -- where the execution that goes on sorts, whichever it is: right behind its line's first, before every child's
+    select distinct l.chain_id collate "C" as chain_id, l.line collate "C" as line, p.place collate "C" as place, p.goes_on
+    from unnest(chains, lines) l (chain_id, line)
+    cross join lateral (values (l.line, false), (case l.line when '' then '1' else l.line || '.' end, true)) p (place, goes_on)
+    order by chain_id, place, line
+  loop
+    wanted := k.line;
+    if k.goes_on then
+      -- its line's first row is locked, so it stays the one
+      wanted := (
+        select e.current_member from underseal.execution e where e.chain_id = k.chain_id and e.member = k.line);
+      continue when wanted is null;
+    end if;
+    if patient then
+      perform from underseal.execution e where e.chain_id = k.chain_id and e.member = wanted for no key update;
+    else
+      perform from underseal.execution e where e.chain_id = k.chain_id and e.member = wanted for no key update skip locked;
+      if not found and exists (
+          select from underseal.execution e where e.chain_id = k.chain_id and e.member = wanted) then
+        return false;
+      end if;
+    end if;
+  end loop;
+  return true;
+end
+$$;
+comment on function underseal._lock_lines(text[], text[], boolean) is
+  'Locks the inboxes of lines, whatever became of them: of each its first row, which gives the numbers, and the execution that goes on with it, all in the order of their ids. patient: whether to wait for who holds one; false is answered where one is held and nobody waits.';
+
 create or replace function underseal._lock_line(chain_id text, member text, incarnation uuid) returns boolean
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp

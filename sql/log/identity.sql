@@ -21,6 +21,17 @@ as $$
 $$;
 comment on function underseal._line_of(text) is 'The member that began a line of continuations: '''' for ''2'', ''pay'' for ''pay.2''.';
 
+create or replace function underseal._parent_line_of(line text) returns text
+language sql immutable parallel safe
+as $$
+  select case
+    when line operator(pg_catalog.=) '' then null
+    when pg_catalog.strpos(line, ':') operator(pg_catalog.=) 0 then ''
+    else pg_catalog.regexp_replace(line, ':[^:]*$', '') end
+$$;
+comment on function underseal._parent_line_of(text) is
+  'The line that asked for a child, from the child''s:  for pay, pay for pay:sub; null for , which nobody asked for.';
+
 create or replace function underseal._successor_of(member text) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp

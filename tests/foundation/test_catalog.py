@@ -23,6 +23,7 @@ INLINED = {
     "_is_fact": "judged for every event",
     "_line_of": "read of every member of a batch",
     "_member_of": "read of every id of a batch",
+    "_parent_line_of": "read of every item of a batch that ends a child",
     "_start_flaw": "judged for every start of a batch",
     "_status_after": "read of every event",
     "_utc_text": "written for every instant of a park",
@@ -84,6 +85,7 @@ KEY_EXCEPTIONS = {
 
 # Triggers that write: at the origin only, so that a logical replica does not write twice.
 ORIGIN_ONLY = {
+    "event_child_end": "puts the message into the parent's inbox",
     "event_fold": "folds the log into everything else",
     "execution_delete_rest": "deletes what hangs on the executions",
     "held_event_queue": "queues the event for the outbox",
