@@ -13,7 +13,10 @@ as $$
 declare
   total bigint;
   folded bigint;
-  facts boolean;
+  facts bigint;
+  ends bigint;
+  births boolean;
+  apart boolean;
   deliveries boolean;
   seeds boolean;
   ours boolean;
@@ -24,35 +27,63 @@ declare
   recorded timestamptz;
   marked boolean;
 begin
-  select count(*), bool_or(underseal._is_fact(n.type)), bool_or(n.type = 'MESSAGE_CONSUMED'),
+  select count(*), count(*) filter (where underseal._is_fact(n.type)),
+    count(*) filter (where n.type in ('EXECUTION_COMPLETED', 'EXECUTION_FAILED')), bool_or(n.type = 'MESSAGE_CONSUMED'),
     bool_or(n.type = 'EXECUTION_STARTED'), bool_and(n.txn = pg_current_xact_id()),
+    bool_and(n.type = 'EXECUTION_STARTED' and n.data -> 'carried' is null and n.data -> 'continued_from' is null),
+    count(distinct n.chain_id) = count(*),
     min(n.chain_id), min(n.member), min(n.seq), min(n.recorded_at), coalesce(bool_or(n.metadata ? 'seal'), false)
-    into total, facts, deliveries, seeds, ours, chain, me, place, recorded, marked
+    into total, facts, ends, deliveries, seeds, ours, births, apart, chain, me, place, recorded, marked
   from new_events n;
   if total = 0 then
     return null;
   end if;
 
-  -- What most statements bring: what a driver recorded, which says no more than that it is running.
-  if not facts and total = 1 then
+  -- What most statements bring: what a driver recorded, which says no more than that it is running, and how it ended.
+  if facts = 0 and total = 1 then
     -- the same as below, at half the price
     update underseal.execution e
     set head = place, status = 'running', recoveries = 0, changed_at = recorded, sealed = e.sealed or marked
     where e.chain_id = chain and e.member = me and e.head = place - 1 and e.status in ('pending', 'running');
     get diagnostics folded = row_count;
-  elsif not facts then
+  elsif facts = ends and apart then
+    -- one event each, as group commit brings them: nothing is to be gathered
+    update underseal.execution e
+    set head = n.seq, status = underseal._status_after(n.type, n.data), recoveries = 0, changed_at = n.recorded_at,
+      sealed = e.sealed or coalesce(n.metadata ? 'seal', false),
+      waits = case when n.type not in ('EXECUTION_COMPLETED', 'EXECUTION_FAILED') then e.waits end
+    from new_events n
+    where e.chain_id = n.chain_id and e.member = n.member and e.head = n.seq - 1 and e.status in ('pending', 'running');
+    get diagnostics folded = row_count;
+  elsif facts = ends then
     with e as (
       update underseal.execution e
-      set head = g.last, status = 'running', recoveries = 0, changed_at = g.recorded_at, sealed = e.sealed or g.sealed
+      set head = g.last, status = underseal._status_after(coalesce(g.ending, ''), null), recoveries = 0, changed_at = g.recorded_at,
+        sealed = e.sealed or g.sealed, waits = case when g.ends = 0 then e.waits end
       from (
         select n.chain_id, n.member, min(n.seq) as first, max(n.seq) as last, count(*) as events,
+          max(n.seq) filter (where n.type in ('EXECUTION_COMPLETED', 'EXECUTION_FAILED')) as ended_at,
+          count(*) filter (where n.type in ('EXECUTION_COMPLETED', 'EXECUTION_FAILED')) as ends,
+          min(n.type) filter (where n.type in ('EXECUTION_COMPLETED', 'EXECUTION_FAILED')) as ending,
           (array_agg(n.recorded_at order by n.seq desc))[1] as recorded_at, coalesce(bool_or(n.metadata ? 'seal'), false) as sealed
         from new_events n
         group by n.chain_id, n.member) g
       where e.chain_id = g.chain_id and e.member = g.member and e.head = g.first - 1
         and g.events = g.last - g.first + 1 and e.status in ('pending', 'running')
+        and (g.ends = 0 or (g.ends = 1 and g.ended_at = g.last))
       returning g.events)
     select sum(e.events) into folded from e;
+  elsif births then
+    -- nothing was there before them, so nothing is to be cleared away
+    insert into underseal.execution (chain_id, member, line, flow, flow_version, owner, status, head, fence, sealed,
+      started_at, changed_at)
+    select n.chain_id, n.member, underseal._line_of(n.member), s.flow, s.flow_version, s.owner, 'pending', 0,
+      coalesce((
+        select f.fence from underseal.fence_floor f where f.chain_id = n.chain_id and f.member = n.member), 0) + 1,
+      coalesce(n.metadata ? 'seal', false), n.recorded_at, n.recorded_at
+    from new_events n
+    cross join lateral json_to_record(n.data) as s (flow text, flow_version integer, owner text);
+    get diagnostics folded = row_count;
   else
     with n as (
       select n.chain_id, n.member, n.seq, n.type, n.data, n.metadata, n.recorded_at, s.status,
@@ -134,7 +165,22 @@ begin
       message = 'underseal.event expected events that continue the log of an open execution, written under the transaction''s own number; found a gap, a place taken, an ended or unknown execution',
       hint = 'Events are appended by the functions of schema underseal.';
   end if;
-  if not facts then
+  if facts = 0 then
+    return null;
+  end if;
+  if facts = ends then
+    delete from underseal.wake w
+    using new_events n
+    where n.type in ('EXECUTION_COMPLETED', 'EXECUTION_FAILED') and w.chain_id = n.chain_id and w.member = n.member and w.kind <> 'schedule';
+    return null;
+  end if;
+  if births then
+    insert into underseal.wake (chain_id, member, kind, flow, wake_at)
+    select n.chain_id, n.member, 'drive', s.flow, n.recorded_at + make_interval(secs => coalesce(s.after, 0))
+    from new_events n
+    cross join lateral json_to_record(n.data) as s (flow text, after float8)
+    order by n.chain_id, n.member
+    on conflict on constraint wake_pkey do nothing;
     return null;
   end if;
 

@@ -9,6 +9,7 @@ as $$
 declare
   start json;
   last bigint;
+  last_type text;
   told text;
   floor bigint;
 begin
@@ -19,13 +20,13 @@ begin
     raise exception using errcode = 'US001',
       message = 'underseal.execution expected a chain and a flow of 1 to 200 characters without control characters, the chain without tildes, and a member that is empty, a number, a name or name.number; found others';
   end if;
-  select v.seq, v.data, underseal._status_after(v.type, v.data), (
+  select v.seq, v.type, v.data, (
       select f.fence from underseal.fence_floor f where f.chain_id = new.chain_id and f.member = new.member)
-    into last, start, told, floor
+    into last, last_type, start, floor
   from underseal.event v
   where v.chain_id = new.chain_id and v.member = new.member
-  order by v.seq desc
-  limit 1;
+  order by v.seq desc;
+  told := underseal._status_after(last_type, start);
   if last > 0 then
     start := (
       select v.data from underseal.event v where v.chain_id = new.chain_id and v.member = new.member and v.seq = 0);
@@ -111,6 +112,7 @@ as $$
 declare
   last bigint;
   last_type text;
+  last_data json;
   told text;
   lawful boolean;
 begin
@@ -125,16 +127,17 @@ begin
     return new;
   end if;
 
-  select v.seq, v.type, underseal._status_after(v.type, v.data) into last, last_type, told
+  -- The first row that comes is all that is taken. To set this query up costs more than to run it: no limit and no expression.
+  select v.seq, v.type, v.data into last, last_type, last_data
   from underseal.event v
   where v.chain_id = new.chain_id and v.member = new.member and v.seq >= new.head
-  order by v.seq desc
-  limit 1;
+  order by v.seq desc;
   if last is distinct from new.head or new.head < old.head then
     raise exception using errcode = 'US005',
       message = format('underseal.execution expected the head of %s to be the last event of its log, found %s', underseal._execution_id(old.chain_id, old.member), new.head),
       hint = 'Call the functions of schema underseal; the head follows from the log.';
   end if;
+  told := underseal._status_after(last_type, last_data);
   if told is null and last > old.head + 1 then
     told := underseal._told_status(new.chain_id, new.member, old.head);
   end if;

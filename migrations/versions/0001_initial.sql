@@ -431,6 +431,19 @@ create type underseal.appended as (
 comment on type underseal.appended is
   'What became of one write to a log: the outcome, its place in the batch from 1, and the execution as it is now.';
 
+create type underseal.log_item as (
+  item integer, verb text, execution_id text, chain_id text collate "C", member text collate "C", fence bigint, head bigint,
+  incarnation uuid, flow text, flow_version integer, input json, principal text, after interval, worker text, lease interval,
+  waits json, output json, error json, reason text, types text[], datas json[], flaw text);
+comment on type underseal.log_item is 'An item of a batch as it came: its events'' types and data, and what is wrong with them.';
+
+create type underseal.log_write as (
+  item integer, verb text, execution_id text, chain_id text collate "C", member text collate "C", flaw text, at bigint,
+  is_fence bigint, status text, cancel_requested boolean, owner text, flow text, flow_version integer, input json,
+  after interval, worker text, lease interval, waits jsonb, types text[], datas json[], ending text);
+comment on type underseal.log_write is
+  'An item of a batch as it was judged: what is wrong with it, its execution before it, and all that is to be written.';
+
 create table underseal.execution (
   chain_id text collate "C" not null,
   member text collate "C" not null,

@@ -11,6 +11,9 @@ declare
   e record;
   flaw text;
   told integer;
+  single json;
+  type text;
+  data json;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform underseal._require_read_committed();
@@ -24,20 +27,37 @@ begin
   where x.chain_id = chain and x.member = me
   for no key update;
   flaw := underseal._append_conflict(e.head, e.fence, e.incarnation, e.status, _append.fence, _append.head, _append.incarnation);
-  if flaw is null and events::text ~ underseal._unreadable_escape() and not underseal._can_be_read(events) then
+  if flaw is null and strpos(events::text, '\u') > 0 and not underseal._can_be_read(events) then
     flaw := 'unreadable';
   end if;
   if flaw is null then
-    select min(underseal._event_flaw(v.type, v.data)), count(*) into flaw, told
-    from json_to_recordset(events) as v (type text, data json);
+    told := json_array_length(events);
+    if told = 1 then
+      -- mostly; without the start of a query
+      single := events -> 0;
+      type := single ->> 'type';
+      data := case when json_typeof(single -> 'data') <> 'null' then single -> 'data' end;
+      flaw := case when json_typeof(single) <> 'object' then 'malformed-events'
+        else underseal._event_flaw(type, data, false) end;
+    elsif not underseal._are_events(events) then
+      flaw := 'malformed-events';
+    else
+      select min(underseal._event_flaw(v.type, v.data, false)) into flaw
+      from json_to_recordset(events) as v (type text, data json);
+    end if;
   end if;
   if flaw is not null then
     return row(underseal._append_outcome('append', flaw, e.status), nullif(flaw, 'not-found'), underseal._append_message(flaw),
       1, execution_id, e.status, e.head, e.fence, e.cancel_requested);
   end if;
-  insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
-  select chain, me, e.head + v.place, underseal.clock(), v.type, coalesce(v.data, '{}')
-  from rows from (json_to_recordset(events) as (type text, data json)) with ordinality as v (type, data, place);
+  if told = 1 then
+    insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
+    values (chain, me, e.head + 1, underseal.clock(), type, coalesce(data, '{}'));
+  else
+    insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
+    select chain, me, e.head + v.place, underseal.clock(), v.type, coalesce(v.data, '{}')
+    from rows from (json_to_recordset(events) as (type text, data json)) with ordinality as v (type, data, place);
+  end if;
   return row('appended'::text, null::text, null::text, 1, execution_id, case when told > 0 then 'running' else e.status end, e.head + told,
     e.fence, e.cancel_requested);
 end
@@ -54,7 +74,7 @@ begin
 end
 $$;
 comment on function underseal.append(text, bigint, json) is
-  'Appends events, an array of {"type", "data"}, under the execution''s fence, for a driver. Outcomes: appended; not-found; conflict (stale-fence, ended, suspended); refused (malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E1, E2).';
+  'Appends events, an array of {"type", "data"}, under the execution''s fence, for a driver. Outcomes: appended; not-found; conflict (stale-fence, ended, suspended); refused (malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E1, E2).';
 
 create or replace function underseal.append_if_unchanged(
   execution_id text, head bigint, fence bigint, incarnation uuid, events json) returns underseal.appended
@@ -65,4 +85,4 @@ as $$
     coalesce(incarnation, '00000000-0000-0000-0000-000000000000'))
 $$;
 comment on function underseal.append_if_unchanged(text, bigint, bigint, uuid, json) is
-  'Appends events only if head, fence and incarnation are as they were observed. Outcomes: appended; not-found; conflict (gone, stale-fence, moved, ended, suspended); refused (malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E2).';
+  'Appends events only if head, fence and incarnation are as they were observed. Outcomes: appended; not-found; conflict (gone, stale-fence, moved, ended, suspended); refused (malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E2).';

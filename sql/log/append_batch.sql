@@ -7,72 +7,74 @@ set search_path = pg_catalog, pg_temp
 -- then counts as so dear that it would be compiled, for 15 ms a statement.
 set enable_seqscan = off
 set jit = off
+-- items meet what was locked by hashing: by loops a batch would cost the square of its length
+set enable_nestloop = off
 -- planning the last statement anew for each short batch would cost as much as all the others take
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  locked uuid[];
-  done underseal.appended[];
-  parked underseal.appended;
+  items underseal.log_item[];
+  locked underseal.execution[];
+  again integer[] := '{}';
+  writes underseal.log_write[];
+  begins boolean;
+  parks boolean;
+  tells boolean;
+  lost integer[] := '{}';
+  answerable underseal.log_write[];
+  parked underseal.log_write;
   claims underseal.wake[];
 begin
   perform underseal._require_read_committed();
-  if batch::text ~ underseal._unreadable_escape() then
-    batch := underseal._readable_batch(batch);
+  if json_typeof(batch) is distinct from 'array' then
+    raise exception using errcode = 'US001',
+      message = 'underseal.append_batch expected a JSON array of items, found another value';
   end if;
+  begin
+    items := underseal._read_items(batch);
+  exception when data_exception then
+    items := underseal._read_items(underseal._readable_batch(batch));
+  end;
+
   -- Besides the executions themselves: the first of the line that goes on, and the first of the chain that gets a child, which
   -- must not be deleted meanwhile. Who starts one locks nothing of anybody else's, whatever id was chosen.
   -- One look into the index for each, in the order of the ids, whatever the planner thinks of the table's size.
-  select array_agg(e.incarnation) into locked
+  select array_agg(e.found) into locked
   from (
-    select distinct underseal._chain_of(i.execution_id) collate "C" as chain_id, m.member collate "C" as member
-    from json_to_recordset(batch) as i (verb text, execution_id text, principal text)
+    select distinct i.chain_id, m.member collate "C" as member
+    from unnest(items) i
     cross join lateral (values
-      (underseal._member_of(i.execution_id)),
-      (case i.verb when 'continue' then underseal._line_of(underseal._member_of(i.execution_id)) when 'start' then '' end))
+      (i.member),
+      (case i.verb when 'continue' then underseal._line_of(i.member) when 'start' then '' end))
       as m (member)
     where m.member is not null and (i.verb is distinct from 'start' or exists (
       select from underseal.execution o
-      where o.chain_id = underseal._chain_of(i.execution_id) and o.member = m.member
+      where o.chain_id = i.chain_id and o.member = m.member
         and (o.owner = underseal._effective_principal(accesses, i.principal)) is true))
     order by chain_id, member) k
   cross join lateral (
-    select x.incarnation from underseal.execution x
+    select x as found from underseal.execution x
     where x.chain_id = k.chain_id and x.member = k.member
     for no key update) e;
 
-  if strpos(batch::text, 'park') > 0 then
-    select array_agg(w) into claims
-    from json_to_recordset(batch) as i (verb text, execution_id text)
-    join underseal.wake w on w.chain_id = underseal._chain_of(i.execution_id)
-      and w.member = underseal._member_of(i.execution_id) and w.kind = 'drive' and w.claimed_by is not null
-    where i.verb = 'park';
+  if cardinality(items) > (select count(distinct i.chain_id) from unnest(items) i) then
+    select coalesce(array_agg(t.item), '{}') into again
+    from (
+      select i.item, row_number() over (partition by i.chain_id, i.member order by i.item) as turn
+      from unnest(items) i) t
+    where t.turn > 1;
   end if;
 
-  with item as materialized (
-    select i.place::integer as item, i.*, underseal._chain_of(i.execution_id) as chain_id,
-      underseal._member_of(i.execution_id) as member,
-      row_number() over (partition by i.execution_id order by i.place) as turn
-    from rows from (json_to_recordset(batch) as (
-      verb text, execution_id text, fence bigint, head bigint, incarnation uuid, events json, flow text,
-      flow_version integer, input json, principal text, after interval, worker text, lease interval, waits json,
-      output json, error json, reason text))
-      with ordinality as i (verb, execution_id, fence, head, incarnation, events, flow, flow_version, input, principal,
-        after, worker, lease, waits, output, error, reason, place)),
-  owner as materialized (
+  -- Of an execution itself what its lock gave is what it is now; everything else is read by this statement, after the locks.
+  -- What came after them is not there yet.
+  with owner as materialized (
     select s.principal, underseal._effective_principal(accesses, s.principal) as name
-    from (select distinct i.principal from item i where i.verb = 'start') s),
-  told as materialized (
-    select i.item, v.place, v.type, coalesce(v.data, '{}') as data, underseal._event_flaw(v.type, v.data) as flaw
-    from item i
-    cross join lateral rows from (json_to_recordset(i.events) as (type text, data json))
-      with ordinality as v (type, data, place)),
-  flawed as materialized (
-    select t.item, min(t.flaw) as flaw from told t where t.flaw is not null group by t.item),
-  judged as materialized (
-    select j.*, case
-      when j.verb = 'unreadable' then 'unreadable'
-      when j.turn > 1 then 'same-execution'
+    from (select distinct i.principal from unnest(items) i where i.verb = 'start') s),
+  e as materialized (
+    select * from unnest(locked) e)
+  select array_agg(row(j.item, j.verb, j.execution_id, j.chain_id, j.member, case
+      when j.verb in ('unreadable', 'malformed-events', 'malformed-item') then j.verb
+      when j.item = any (again) then 'same-execution'
       when j.verb = 'start' then case
         when j.owner is null then 'no-principal'
         else coalesce(underseal._start_flaw(j.execution_id, j.flow, j.flow_version, j.input, j.after, j.worker, j.lease),
@@ -84,42 +86,168 @@ begin
           when j.verb = 'park' and j.stamped is null then 'malformed-waits'
           when octet_length(j.waits::text) > underseal._event_limit() or octet_length(j.reason) > underseal._event_limit()
             then 'too-large'
-          when j.verb = 'continue' then underseal._start_flaw(j.chain_id, coalesce(j.flow, j.is_flow),
-            coalesce(j.flow_version, j.is_flow_version), j.input, null, j.worker, j.lease) end,
+          when j.verb = 'continue' then underseal._start_flaw(j.chain_id, j.flow, j.flow_version, j.input, null, j.worker, j.lease)
+          end,
         j.told_flaw, underseal._value_flaw(j.output), underseal._value_flaw(j.error), underseal._value_flaw(j.input))
-      end as flaw
-    from (
-      select i.*, o.name as owner, e.head as at, e.fence as is_fence, e.incarnation as is_incarnation, e.status,
-        e.flow as is_flow, e.flow_version as is_flow_version, e.owner as is_owner,
-        case i.verb when 'park' then underseal._stamp_waits(i.waits, e.waits) end as stamped,
-        case when i.verb = 'start' and i.member <> '' then (
-          select f.owner from underseal.execution f
-          where f.chain_id = i.chain_id and f.member = '' and f.incarnation = any (locked)) end as chain_owner,
-        d.flaw as told_flaw
-      from item i
-      left join owner o on i.verb = 'start' and o.principal is not distinct from i.principal
-      -- one that came after the locks were taken is not there yet
-      left join lateral (
-        select x.* from underseal.execution x
-        where x.chain_id = i.chain_id and x.member = i.member and x.incarnation = any (locked)
-        limit 1) e on true
-      left join flawed d on d.item = i.item) j),
-  beginning as (
-    select j.item, j.chain_id, j.member, j.flow, j.worker, j.lease, case
-      when j.after is null then json_build_object('flow', j.flow, 'flow_version', j.flow_version, 'owner', j.owner,
-        'input', coalesce(j.input, 'null'))
-      else json_build_object('flow', j.flow, 'flow_version', j.flow_version, 'owner', j.owner,
-        'input', coalesce(j.input, 'null'), 'after', extract(epoch from j.after)) end as data
-    from judged j
-    where j.verb = 'start' and j.flaw is null
-    union all
-    select j.item, j.chain_id, underseal._successor_of(j.member),
-      coalesce(j.flow, j.is_flow), j.worker, j.lease,
-      json_build_object('flow', coalesce(j.flow, j.is_flow), 'flow_version', coalesce(j.flow_version, j.is_flow_version),
-        'owner', j.is_owner, 'input', coalesce(j.input, 'null'), 'continued_from', j.execution_id,
-        'carried', underseal._carried(j.chain_id, underseal._line_of(j.member)))
-    from judged j
-    where j.verb = 'continue' and j.flaw is null),
+      end,
+      j.at, j.is_fence, j.status, j.cancel_requested, j.owner, j.flow, j.flow_version, j.input, j.after, j.worker, j.lease,
+      j.stamped,
+      case when j.ending is null then j.types else j.types || j.ending end,
+      case j.verb
+        when 'park' then j.datas || json_build_object('waits', j.stamped)
+        when 'complete' then j.datas || json_build_object('output', coalesce(j.output, 'null'))
+        when 'fail' then j.datas || json_build_object('error', coalesce(j.error, 'null'))
+        when 'cancelled' then j.datas || json_build_object('reason', j.reason)
+        when 'continue' then j.datas || json_build_object('successor',
+          underseal._execution_id(j.chain_id, underseal._successor_of(j.member)))
+        else j.datas end,
+      j.ending)::underseal.log_write
+      order by j.chain_id, j.member),
+      bool_or(j.verb in ('start', 'continue')), bool_or(j.verb = 'park'), bool_or(j.verb <> 'start' or j.types <> '{}')
+    into writes, begins, parks, tells
+  from (
+    select i.item, i.verb, i.execution_id, i.chain_id, i.member, i.fence, i.head, i.incarnation, i.input, i.after, i.worker,
+      i.lease, i.waits, i.output, i.error, i.reason, i.types, i.datas, i.flaw as told_flaw,
+      e.head as at, e.fence as is_fence, e.incarnation as is_incarnation, e.status, e.cancel_requested, f.owner as chain_owner,
+      case i.verb when 'start' then o.name when 'continue' then e.owner end as owner,
+      case i.verb when 'continue' then coalesce(i.flow, e.flow) else i.flow end as flow,
+      case i.verb when 'continue' then coalesce(i.flow_version, e.flow_version) else i.flow_version end as flow_version,
+      case i.verb when 'park' then underseal._stamp_waits(i.waits, e.waits) end as stamped,
+      case i.verb
+        when 'park' then 'EXECUTION_SUSPENDED'
+        when 'complete' then 'EXECUTION_COMPLETED'
+        when 'fail' then 'EXECUTION_FAILED'
+        when 'cancelled' then 'EXECUTION_CANCELLED'
+        when 'continue' then 'EXECUTION_CONTINUED' end as ending
+    from unnest(items) i
+    left join e on e.chain_id = i.chain_id and e.member = i.member
+    left join e f on i.verb = 'start' and i.member <> '' and f.chain_id = i.chain_id and f.member = ''
+    left join owner o on i.verb = 'start' and coalesce(o.principal, '') = coalesce(i.principal, '')
+      and (o.principal is null) = (i.principal is null)) j;
+
+  if begins then
+    lost := underseal._begin_logs(writes);
+  end if;
+
+  -- a driver that is answered at once goes on, under the claim it has
+  if parks then
+    answerable := underseal._answerable(writes);
+    if answerable is not null then
+      select array_agg(d.found) into claims
+      from unnest(answerable) a
+      cross join lateral (
+        select w as found from underseal.wake w
+        where w.chain_id = a.chain_id and w.member = a.member and w.kind = 'drive' and w.claimed_by is not null
+        limit 1) d;
+    end if;
+  end if;
+
+  if tells then
+    insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
+    select w.chain_id, w.member, coalesce(w.at, 0) + v.place, underseal.clock(), v.type, v.data
+    from unnest(writes) w
+    cross join lateral unnest(w.types, w.datas) with ordinality as v (type, data, place)
+    where w.flaw is null and w.item <> all (lost);
+  end if;
+
+  if answerable is not null then
+    foreach parked in array answerable loop
+      perform underseal._answer_waits(parked.chain_id, parked.member);
+    end loop;
+    if claims is not null then
+      update underseal.wake w
+      set claimed_by = c.claimed_by, claimed_until = c.claimed_until, attempts = c.attempts
+      from unnest(claims) c
+      where w.chain_id = c.chain_id and w.member = c.member and w.kind = 'drive' and w.claimed_by is null;
+    end if;
+  end if;
+
+  return query
+  select o.outcome, case when f.flaw not in ('exists', 'not-found') then f.flaw end,
+    case when f.flaw is not null then underseal._append_message(f.flaw) end,
+    w.item, w.execution_id, s.status,
+    case when f.again then e.head when f.said then w.at + case when f.flaw is null then cardinality(w.types) else 0 end end,
+    case when f.again then e.fence when f.said then w.is_fence end,
+    case when f.again then e.cancel_requested when f.said then w.cancel_requested end
+  from unnest(writes) w
+  cross join lateral (
+    select l.flaw, l.flaw is null and w.verb in ('start', 'park') or l.flaw is not distinct from 'same-execution' as again,
+      l.flaw is distinct from 'exists' and w.verb is distinct from 'start' as said
+    from (select case when w.item = any (lost) then 'exists' else w.flaw end as flaw) l) f
+  -- what an item's own events decide need not be read again
+  left join lateral (
+    select e.status, e.head, e.fence, e.cancel_requested from underseal.execution e
+    where f.again and e.chain_id = w.chain_id and e.member = w.member
+    limit 1) e on true
+  cross join lateral (
+    select case
+      when f.again then e.status
+      when not f.said then null
+      when f.flaw is not null then w.status
+      when w.ending is not null then underseal._status_after(w.ending, null)
+      when cardinality(w.types) > 0 then 'running'
+      else w.status end as status) s
+  cross join lateral (select underseal._append_outcome(w.verb, f.flaw, s.status) as outcome) o
+  order by w.item;
+end
+$$;
+comment on function underseal._write_logs(json, text[]) is
+  'Writes to logs: a JSON array of items, each start, append, park, complete, fail, cancelled or continue, one outcome each in the order of the items.';
+
+create or replace function underseal._read_items(batch json) returns underseal.log_item[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  -- hardly a batch has any of these, so its values are not looked through one by one
+  plain boolean := batch::text !~ '__loomEnc|[$]shredded|\\u';
+  items underseal.log_item[];
+begin
+  select array_agg(row(i.place, i.verb, i.execution_id, underseal._chain_of(i.execution_id),
+      underseal._member_of(i.execution_id), i.fence, i.head, i.incarnation, i.flow, i.flow_version, i.input, i.principal,
+      i.after, i.worker, i.lease, i.waits, i.output, i.error, i.reason, t.types, t.datas, t.flaw)::underseal.log_item
+      order by i.place)
+    into items
+  from rows from (json_to_recordset(batch) as (
+    verb text, execution_id text, fence bigint, head bigint, incarnation uuid, events json, flow text,
+    flow_version integer, input json, principal text, after interval, worker text, lease interval, waits json,
+    output json, error json, reason text))
+    with ordinality as i (verb, execution_id, fence, head, incarnation, events, flow, flow_version, input, principal,
+      after, worker, lease, waits, output, error, reason, place)
+  cross join lateral (
+    select coalesce(array_agg(v.type order by v.place), '{}') as types,
+      coalesce(array_agg(coalesce(v.data, '{}') order by v.place), '{}') as datas,
+      min(underseal._event_flaw(v.type, v.data, plain)) as flaw
+    from rows from (json_to_recordset(i.events) as (type text, data json)) with ordinality as v (type, data, place)) t;
+  return coalesce(items, '{}');
+end
+$$;
+comment on function underseal._read_items(json) is
+  'The items of a batch as rows, each with its events and what is wrong with those. An error where one of them is not of its form.';
+
+create or replace function underseal._begin_logs(writes underseal.log_write[]) returns integer[]
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  lost integer[];
+begin
+  with beginning as materialized (
+    select w.item, b.chain_id, b.member, w.flow, w.worker, w.lease, b.data
+    from unnest(writes) w
+    cross join lateral (
+      select w.chain_id, w.member, case
+        when w.after is null then json_build_object('flow', w.flow, 'flow_version', w.flow_version, 'owner', w.owner,
+          'input', coalesce(w.input, 'null'))
+        else json_build_object('flow', w.flow, 'flow_version', w.flow_version, 'owner', w.owner,
+          'input', coalesce(w.input, 'null'), 'after', extract(epoch from w.after)) end as data
+      where w.verb = 'start'
+      union all
+      select w.chain_id, underseal._successor_of(w.member), json_build_object('flow', w.flow,
+        'flow_version', w.flow_version, 'owner', w.owner, 'input', coalesce(w.input, 'null'),
+        'continued_from', w.execution_id, 'carried', underseal._carried(w.chain_id, underseal._line_of(w.member)))
+      where w.verb = 'continue') b
+    where w.flaw is null),
   fresh as (
     insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
     select b.chain_id, b.member, 0, underseal.clock(), 'EXECUTION_STARTED', b.data
@@ -128,7 +256,8 @@ begin
     on conflict on constraint event_pkey do nothing
     returning event.chain_id, event.member),
   begun as materialized (
-    select b.* from beginning b join fresh f on f.chain_id = b.chain_id and f.member = b.member),
+    select b.item, b.chain_id, b.member, b.flow, b.worker, b.lease
+    from beginning b join fresh f on f.chain_id = b.chain_id and f.member = b.member),
   claimed as (
     -- a driver that starts what it will drive holds the wake from the first instant
     insert into underseal.wake (chain_id, member, kind, flow, wake_at, claimed_by, claimed_until, attempts)
@@ -136,76 +265,40 @@ begin
     from begun b
     cross join (select underseal.clock() as now) m
     where b.worker is not null
-    order by b.chain_id, b.member),
-  written as (
-    insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
-    select r.chain_id, r.member,
-      coalesce(r.at, 0) + row_number() over (partition by r.item order by r.part, r.place), underseal.clock(), r.type, r.data
-    from (
-      select j.item, j.chain_id, j.member, j.at, 1 as part, t.place, t.type, t.data
-      from judged j
-      join told t on t.item = j.item
-      where j.flaw is null and (j.verb <> 'start' or exists (select from begun b where b.item = j.item))
-        and (j.verb <> 'continue' or exists (select from begun b where b.item = j.item))
-      union all
-      select j.item, j.chain_id, j.member, j.at, 2, 1, case j.verb
-          when 'park' then 'EXECUTION_SUSPENDED'
-          when 'complete' then 'EXECUTION_COMPLETED'
-          when 'fail' then 'EXECUTION_FAILED'
-          when 'cancelled' then 'EXECUTION_CANCELLED'
-          when 'continue' then 'EXECUTION_CONTINUED' end,
-        case j.verb
-          when 'park' then json_build_object('waits', j.stamped)
-          when 'complete' then json_build_object('output', coalesce(j.output, 'null'))
-          when 'fail' then json_build_object('error', coalesce(j.error, 'null'))
-          when 'cancelled' then json_build_object('reason', j.reason)
-          when 'continue' then json_build_object('successor',
-            underseal._execution_id(j.chain_id, underseal._successor_of(j.member))) end
-      from judged j
-      where j.flaw is null and j.verb not in ('start', 'append')
-        and (j.verb <> 'continue' or exists (select from begun b where b.item = j.item))) r
-    order by r.chain_id, r.member, r.part, r.place)
-  select array_agg(row(j.verb, case
-      when j.flaw is null and j.verb in ('start', 'continue') and b.item is null then 'exists'
-      else j.flaw end, null, j.item, j.execution_id, null, j.at, j.is_fence, null)::underseal.appended order by j.item)
-    into done
-  from judged j
-  left join begun b on b.item = j.item;
-
-  for parked in
-    select d.* from unnest(done) d where d.outcome = 'park' and d.reason is null
-    order by underseal._chain_of(d.execution_id), underseal._member_of(d.execution_id)
-  loop
-    perform underseal._answer_waits(underseal._chain_of(parked.execution_id), underseal._member_of(parked.execution_id));
-  end loop;
-  -- a driver that was answered at once goes on, under the claim it had
-  if claims is not null then
-    update underseal.wake w
-    set claimed_by = c.claimed_by, claimed_until = c.claimed_until, attempts = c.attempts
-    from unnest(claims) c
-    where w.chain_id = c.chain_id and w.member = c.member and w.kind = 'drive' and w.claimed_by is null;
-  end if;
-
-  return query
-  select o.outcome, case when d.reason not in ('exists', 'not-found') then d.reason end,
-    case when d.reason is not null then underseal._append_message(d.reason) end,
-    d.item, d.execution_id, e.status, e.head, e.fence, e.cancel_requested
-  from unnest(done) d
-  left join underseal.execution e
-    on e.chain_id = underseal._chain_of(d.execution_id) and e.member = underseal._member_of(d.execution_id)
-      and (d.reason is null or d.reason not in ('exists', 'not-found'))
-  cross join lateral (select underseal._append_outcome(d.outcome, d.reason, e.status) as outcome) o
-  order by d.item;
+    order by b.chain_id, b.member)
+  select coalesce(array_agg(b.item), '{}') into lost
+  from beginning b
+  where not exists (select from begun g where g.item = b.item);
+  return lost;
 end
 $$;
-comment on function underseal._write_logs(json, text[]) is
-  'Writes to logs: a JSON array of items, each start, append, park, complete, fail, cancelled or continue, one outcome each in the order of the items.';
+comment on function underseal._begin_logs(underseal.log_write[]) is
+  'Begins the logs of what starts and of what goes on, with the claims of drivers that start what they drive. The items whose ids were taken.';
 
-create or replace function underseal._unreadable_escape() returns text
-language sql immutable parallel safe
-as $$ select '\\u(0000|[dD][89a-fA-F])' $$;
-comment on function underseal._unreadable_escape() is
-  'A pattern of what may keep a json value from being read: U+0000, or half a surrogate pair. Whole pairs match as well.';
+create or replace function underseal._answerable(writes underseal.log_write[]) returns underseal.log_write[]
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  moment timestamptz := underseal.clock();
+begin
+  return (
+    select array_agg(w order by w.chain_id, w.member)
+    from unnest(writes) w
+    where w.verb = 'park' and w.flaw is null and exists (
+      select
+      from jsonb_array_elements(w.waits) p (wait)
+      cross join jsonb_array_elements(p.wait -> 'arms') a (arm)
+      where (a.arm ->> 'due')::timestamptz <= moment
+        -- as in _plan_answers
+        or (
+          select m.inbox_seq from underseal.inbox_message m
+          where m.chain_id = w.chain_id and m.line = underseal._line_of(w.member) and m.topic = a.arm ->> 'topic'
+          limit 1) is not null));
+end
+$$;
+comment on function underseal._answerable(underseal.log_write[]) is
+  'The parks that something is there for already, in the order of their ids: mostly none, and one statement finds that for all.';
 
 create or replace function underseal._can_be_read(value json) returns boolean
 language plpgsql immutable
@@ -221,15 +314,47 @@ end
 $$;
 comment on function underseal._can_be_read(json) is 'Whether every escape of a json value stands for a character.';
 
-create or replace function underseal._readable_batch(batch json) returns json
+create or replace function underseal._item_flaw(item json) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if json_typeof(item) <> 'object' then
+    return 'malformed-item';
+  end if;
+  if not underseal._can_be_read(item) then
+    return 'unreadable';
+  end if;
+  perform underseal._read_items(json_build_array(item));
+  return null;
+exception when data_exception then
+  return case when underseal._are_events(item -> 'events') then 'malformed-item' else 'malformed-events' end;
+end
+$$;
+comment on function underseal._item_flaw(json) is 'What keeps an item of a batch from being read at all; null for nothing.';
+
+create or replace function underseal._are_events(value json) returns boolean
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
+  select case json_typeof(value)
+    when 'null' then true
+    when 'array' then not exists (select from json_array_elements(value) e (event) where json_typeof(e.event) <> 'object')
+    else value is null end
+$$;
+comment on function underseal._are_events(json) is 'Whether a value is an array of objects, or none.';
+
+create or replace function underseal._readable_batch(batch json) returns json
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
   -- Pairs of backslashes first: what is left of one before u begins an escape. Only the id is read from what comes of it.
-  select coalesce(json_agg(case when underseal._can_be_read(i.item) then i.item else json_build_object('verb', 'unreadable',
-    'execution_id', regexp_replace(replace(i.item::text, '\\', '\u005c'), '\\u(0000|[dD][89a-fA-F]..)', '?', 'g')::json
-      ->> 'execution_id') end order by i.place), '[]')
+  select coalesce(json_agg(case when f.flaw is null then i.item else json_build_object('verb', f.flaw,
+    'execution_id', case f.flaw
+      when 'unreadable' then regexp_replace(replace(i.item::text, '\\', '\u005c'), '\\u(0000|[dD][89a-fA-F]..)', '?', 'g')::json
+      else i.item end ->> 'execution_id') end order by i.place), '[]')
   from json_array_elements(batch) with ordinality i (item, place)
+  cross join lateral (select underseal._item_flaw(i.item) as flaw) f
 $$;
 comment on function underseal._readable_batch(json) is
   'A batch in which each item that cannot be read is replaced by one that is refused: it must not take its neighbours along (E2), nor be quoted in an error.';
@@ -286,6 +411,8 @@ as $$
       when 'malformed-id' then 'Expected an id of 1 to 200 characters without tildes and control characters, or such an id, a tilde and the name of a child; found none such.'
       when 'malformed-flow' then 'Expected the name of a flow and a version from 1, found none such.'
       when 'malformed-delay' then 'Expected a delay from 0 to 3650 days, and from a worker that starts what it drives its name and a lease from 1 second to 1 hour; found others.'
+      when 'malformed-item' then 'Expected an item that is an object, its fence, head and version integers, its incarnation a UUID, its delay and lease intervals, found another. Mend it and send it again.'
+      when 'malformed-events' then 'Expected an array of objects {"type", "data"} as events, found another value. Send an array, for a single event too.'
       when 'malformed-waits' then 'Expected waits [{"wait": id, "arms": [{"topic": name} or {"gate": name} or {"for": seconds}]}] with ids that differ, found others.'
       when 'malformed-type' then 'Expected an event type of capital letters, digits and underscores, at most 64, found another.'
       when 'malformed-data' then 'Expected a JSON object as an event''s data, found another value.'
@@ -334,4 +461,4 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$ select * from underseal._write_logs(batch, '{worker}') $$;
 comment on function underseal.append_batch(json) is
-  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one, whose id, where it has a tilde, is that of a child of a chain of the same owner. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb); denied (no-principal) (E2).';
+  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one, whose id, where it has a tilde, is that of a child of a chain of the same owner. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-item, malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb); denied (no-principal). Errors: US001 (no array) (E2).';

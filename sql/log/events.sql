@@ -52,13 +52,15 @@ $$;
 comment on function underseal._value_flaw(json) is
   'What keeps a caller''s value out of the log: too-large, envelope (an envelope or the mark of a shredded value, which only the kernel may write) or unreadable. Null for nothing.';
 
-create or replace function underseal._event_flaw(type text, data json) returns text
+create or replace function underseal._event_flaw(type text, data json, plain boolean) returns text
 language sql immutable parallel safe
 as $$
   select case
     when coalesce(type, '') operator(pg_catalog.!~) '^[A-Z][A-Z0-9_]*$' or pg_catalog.length(type) > 64 then 'malformed-type'
     when underseal._is_fact(type) then 'reserved-type'
     when data is not null and pg_catalog.json_typeof(data) operator(pg_catalog.<>) 'object' then 'malformed-data'
+    when plain and pg_catalog.octet_length(data::text) <= 1024 then null
     else underseal._value_flaw(data) end
 $$;
-comment on function underseal._event_flaw(text, json) is 'What keeps a caller''s event out of the log; null for nothing.';
+comment on function underseal._event_flaw(text, json, boolean) is
+  'What keeps a caller''s event out of the log; null for nothing. plain: what it came in holds neither an escape nor the mark of an envelope, so that short data need not be looked through.';

@@ -6,7 +6,9 @@ returns table (outcome text, reason text, message text, execution_id text)
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select w.outcome, w.reason, w.message, w.execution_id
+  select w.outcome, w.reason, w.message,
+    -- one that was minted for nothing names nothing
+    case when w.outcome = 'started' or start_execution.execution_id is not null then w.execution_id end
   from underseal._write_logs(json_build_array(json_build_object(
     'verb', 'start', 'execution_id', coalesce(start_execution.execution_id, underseal._mint_id()),
     'flow', start_execution.flow, 'flow_version', start_execution.flow_version, 'principal', start_execution.principal,

@@ -34,7 +34,6 @@ INLINED = {
     "_current_version": "read for every row of a claim",
     "_is_envelope": "judged for every row of a claim; an SQL-standard body, whose names are bound when it is made",
     "_depth_limit": "a constant",
-    "_unreadable_escape": "a constant",
     "_longest_distance": "a constant",
     "_random_token": "no name to resolve but built-in ones, called within pinned functions",
     "_retention": "a constant",
