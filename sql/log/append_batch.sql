@@ -36,21 +36,35 @@ begin
     items := underseal._read_items(underseal._readable_batch(batch));
   end;
 
-  -- Besides the executions themselves: the first of the line that goes on, and the first of the chain that gets a child, which
-  -- must not be deleted meanwhile. Who starts one locks nothing of anybody else's, whatever id was chosen.
+  -- Besides the executions themselves: the first of the line that goes on; of a child that ends, the line that asked for it,
+  -- which is told; and the first of the chain that gets a child, which must not be deleted meanwhile. Who starts one locks
+  -- nothing of anybody else's, whatever id was chosen.
   -- One look into the index for each, in the order of the ids, whatever the planner thinks of the table's size.
   select array_agg(e.found) into locked
   from (
-    select distinct i.chain_id, m.member collate "C" as member
+    select i.chain_id, i.member
     from unnest(items) i
-    cross join lateral (values
-      (i.member),
-      (case i.verb when 'continue' then underseal._line_of(i.member) when 'start' then '' end))
-      as m (member)
-    where m.member is not null and (i.verb is distinct from 'start' or exists (
-      select from underseal.execution o
-      where o.chain_id = i.chain_id and o.member = m.member
-        and (o.owner = underseal._effective_principal(accesses, i.principal)) is true))
+    where i.verb is distinct from 'start'
+    union
+    select i.chain_id, m.member collate "C"
+    from unnest(items) i
+    cross join lateral (
+      select underseal._line_of(i.member) as member where i.verb = 'continue'
+      union all
+      select p.member
+      from (select underseal._parent_line_of(underseal._line_of(i.member)) as line) a
+      cross join lateral (values (a.line), ((
+        select o.current_member from underseal.execution o where o.chain_id = i.chain_id and o.member = a.line))) as p (member)
+      where i.member <> '' and i.verb in ('complete', 'fail', 'cancelled') and p.member is not null
+      union all
+      select o.member
+      from (values (''), (i.member)) as s (member)
+      cross join lateral (
+        select o.member, o.owner from underseal.execution o
+        where o.chain_id = i.chain_id and o.member = s.member
+        limit 1) o
+      where i.verb = 'start' and (o.owner = underseal._effective_principal(accesses, i.principal)) is true) m
+    where i.verb in ('start', 'continue') or i.member <> ''
     order by chain_id, member) k
   cross join lateral (
     select x as found from underseal.execution x
@@ -131,15 +145,13 @@ begin
 
   -- a driver that is answered at once goes on, under the claim it has
   if parks then
-    answerable := underseal._answerable(writes);
-    if answerable is not null then
-      select array_agg(d.found) into claims
-      from unnest(answerable) a
-      cross join lateral (
-        select w as found from underseal.wake w
-        where w.chain_id = a.chain_id and w.member = a.member and w.kind = 'drive' and w.claimed_by is not null
-        limit 1) d;
-    end if;
+    select array_agg(d.found) into claims
+    from unnest(writes) p
+    cross join lateral (
+      select w as found from underseal.wake w
+      where w.chain_id = p.chain_id and w.member = p.member and w.kind = 'drive' and w.claimed_by is not null
+      limit 1) d
+    where p.verb = 'park' and p.flaw is null;
   end if;
 
   if tells then
@@ -150,15 +162,14 @@ begin
     where w.flaw is null and w.item <> all (lost);
   end if;
 
-  if answerable is not null then
-    foreach parked in array answerable loop
-      perform underseal._answer_waits(parked.chain_id, parked.member);
-    end loop;
-    if claims is not null then
-      update underseal.wake w
-      set claimed_by = c.claimed_by, claimed_until = c.claimed_until, attempts = c.attempts
-      from unnest(claims) c
-      where w.chain_id = c.chain_id and w.member = c.member and w.kind = 'drive' and w.claimed_by is null;
+  if parks then
+    -- after the write: a child that ended in this batch has told its parent by now
+    answerable := underseal._answerable(writes);
+    if cardinality(answerable) > 0 then
+      foreach parked in array answerable loop
+        perform underseal._answer_waits(parked.chain_id, parked.member);
+      end loop;
+      perform underseal._keep_claims(claims);
     end if;
   end if;
 
@@ -283,7 +294,7 @@ declare
   moment timestamptz := underseal.clock();
 begin
   return (
-    select array_agg(w order by w.chain_id, w.member)
+    select coalesce(array_agg(w order by w.chain_id, w.member), '{}')
     from unnest(writes) w
     where w.verb = 'park' and w.flaw is null and exists (
       select
@@ -299,6 +310,21 @@ end
 $$;
 comment on function underseal._answerable(underseal.log_write[]) is
   'The parks that something is there for already, in the order of their ids: mostly none, and one statement finds that for all.';
+
+create or replace function underseal._keep_claims(claims underseal.wake[]) returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+set enable_nestloop = on
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+  update underseal.wake w
+  set claimed_by = c.claimed_by, claimed_until = c.claimed_until, attempts = c.attempts
+  from unnest(claims) c
+  where w.chain_id = c.chain_id and w.member = c.member and w.kind = 'drive' and w.claimed_by is null
+$$;
+comment on function underseal._keep_claims(underseal.wake[]) is
+  'Gives runs that go on the claims that their drivers had when they parked.';
 
 create or replace function underseal._can_be_read(value json) returns boolean
 language plpgsql immutable
