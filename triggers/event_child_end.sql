@@ -48,6 +48,6 @@ comment on function underseal._tell_parent() is
 create or replace trigger event_child_end
 after insert on underseal.event
 for each row
-when (new.member <> '' and new.type in ('EXECUTION_COMPLETED', 'EXECUTION_FAILED', 'EXECUTION_CANCELLED'))
+when (new.member <> '' and (new.type = 'EXECUTION_COMPLETED' or new.type = 'EXECUTION_FAILED' or new.type = 'EXECUTION_CANCELLED'))
 execute function underseal._tell_parent();
 comment on trigger event_child_end on underseal.event is 'Tells a parent of its child''s end, at the origin.';

@@ -139,9 +139,10 @@ begin
   end if;
   if exists (select from underseal.held_event e where e.operation_id = old.operation_id)
     or exists (select from underseal.held_vote v where v.operation_id = old.operation_id)
-    or exists (select from underseal.replay_ticket t where t.operation_id = old.operation_id) then
+    or exists (select from underseal.replay_ticket t where t.operation_id = old.operation_id)
+    or exists (select from underseal.held_waiter w where w.operation_id = old.operation_id) then
     raise exception using errcode = 'US007',
-      message = format('underseal.held_operation expected the events, votes and tickets of %s to go first, found some', old.operation_id),
+      message = format('underseal.held_operation expected the events, votes, tickets and waiters of %s to go first, found some', old.operation_id),
       hint = 'Call underseal.purge_operations.';
   end if;
   return old;

@@ -16,6 +16,7 @@ as $$
     ('{worker}', '{append,append_if_unchanged,append_batch,read_logs,head,acquire_fence,acquire_fence_if,recover_execution,save_snapshot,put_content}'),
     ('{worker}', '{next_message,consume_message,deliver,deliver_batch,expire_inbox}'),
     ('{worker}', '{claim_due,renew_claims,release_claim,release_claims,next_due,claim_schedules,fire_schedule,put_off_schedule}'),
+    ('{worker}', '{await_operation}'),
     ('{worker,operator}', '{register_consumer,read_outbox,ack_outbox,list_rewrap,rewrap_operation,rewrap_vote,list_key_ids}'),
     ('{worker,operator}', '{read_all,read_fold,truncate_prefix,sweep_content,sweep_denials}'),
     ('{operator}', '{set_armed,cancel_operation,purge_operations,drop_consumer,clear_report}'),

@@ -59,6 +59,7 @@ begin
   delete from underseal.held_event e where e.operation_id = any (ids);
   delete from underseal.held_vote v where v.operation_id = any (ids);
   delete from underseal.replay_ticket t where t.operation_id = any (ids);
+  delete from underseal.held_waiter w where w.operation_id = any (ids);
   return query
   delete from underseal.held_operation o where o.operation_id = any (ids)
   returning 'purged'::text, null::text, null::text, o.operation_id;

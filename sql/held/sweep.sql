@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   due record;
+  waiting record;
   began timestamptz := underseal.clock();
   moment timestamptz;
 begin
@@ -24,6 +25,11 @@ begin
     begin
       perform from underseal.held_operation o where o.operation_id = due.operation_id for no key update skip locked;
       continue when not found;
+      -- Its end is told to who waits for it. Whoever holds one of those executions is not waited for: this pass holds others.
+      select array_agg(w.chain_id) as chains, array_agg(w.line) as lines into waiting
+      from underseal.held_waiter w
+      where w.operation_id = due.operation_id;
+      continue when waiting.chains is not null and not underseal._lock_lines(waiting.chains, waiting.lines, false);
       moment := underseal.clock();
       if due.what = 'outcome-unknown' then
         continue when not underseal._end_lost_run(due.operation_id, moment);
@@ -46,7 +52,7 @@ begin
 end
 $$;
 comment on function underseal.sweep_operations(integer) is
-  'Ends up to max_rows of each: requests past their expiry and approvals past their run deadline (EXPIRED), runs past their lease (OUTCOME_UNKNOWN). Many sweepers never wait for each other. Outcomes, a row each: expired, missed, outcome-unknown, failed (with the SQLSTATE; the others go on) (H5.4, H8.2).';
+  'Ends up to max_rows of each: requests past their expiry and approvals past their run deadline (EXPIRED), runs past their lease (OUTCOME_UNKNOWN). Many sweepers never wait for each other, nor for an execution that waits for the end: one that is held is left to the next pass. Outcomes, a row each: expired, missed, outcome-unknown, failed (with the SQLSTATE; the others go on) (H5.4, H8.2).';
 
 create or replace function underseal._end_overdue(operation_id uuid, moment timestamptz) returns boolean
 language plpgsql volatile

@@ -317,3 +317,18 @@ comment on column underseal.replay_ticket.principal is 'The requester, as whom t
 comment on column underseal.replay_ticket.ticket_hash is 'SHA-256 of the ticket; the ticket itself is in no table.';
 comment on column underseal.replay_ticket.issued_at is 'When it was issued.';
 comment on column underseal.replay_ticket.consumed_at is 'When it was used; a used ticket is of no use.';
+
+create table underseal.held_waiter (
+  operation_id uuid not null,
+  chain_id text collate "C" not null,
+  line text collate "C" not null,
+  constraint held_waiter_pkey primary key (operation_id, chain_id, line)
+) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
+comment on table underseal.held_waiter is
+  'Lines of executions that are told when an operation ends. The transaction that ends it puts the message into their inboxes and removes the rows.';
+comment on column underseal.held_waiter.operation_id is 'The operation, which is open.';
+comment on column underseal.held_waiter.chain_id is 'The chain.';
+comment on column underseal.held_waiter.line is 'The line of the chain, whose inbox gets the message.';
+
+create index held_waiter_line on underseal.held_waiter (chain_id);
+comment on index underseal.held_waiter_line is 'Finds what goes with a chain.';

@@ -78,7 +78,7 @@ OPENS = {
     | READING_EXECUTIONS
     | DRIVING
     | KEEPING
-    | {"start_execution", "send"},
+    | {"start_execution", "send", "await_operation"},
     "operator": EVERYBODY
     | OUTBOX
     | REWRAP

@@ -90,6 +90,7 @@ ORIGIN_ONLY = {
     "held_event_queue": "queues the event for the outbox",
     "held_operation_record_insert": "writes the event",
     "held_operation_record_update": "writes the event",
+    "held_operation_tell": "puts the message into the inboxes of who waits",
 }
 
 

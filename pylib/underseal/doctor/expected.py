@@ -76,12 +76,12 @@ class Trigger:
 
 
 def condition(text: str | None) -> str | None:
-    """A trigger's condition without what Postgres makes of it: case, parentheses, spaces, rows compared as one.
+    """A trigger's condition without what Postgres makes of it: case, parentheses, spaces, casts, rows as one.
 
     Parameters:
         text: as written, or as Postgres prints it.
     """
-    return None if text is None else re.sub(r"[\s()]", "", _ROWS.sub(_expanded, text.lower()))
+    return None if text is None else re.sub(r"[\s()]|::text", "", _ROWS.sub(_expanded, text.lower()))
 
 
 def _expanded(match: re.Match[str]) -> str:
