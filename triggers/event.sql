@@ -107,12 +107,12 @@ begin
           or underseal._is_ended(n.status)) as wait_base,
         (array_agg(n.data -> 'waits' order by n.seq desc) filter (where n.type in ('EXECUTION_STARTED',
           'EXECUTION_SUSPENDED', 'EXECUTION_CANCEL_REQUESTED') or underseal._is_ended(n.status)))[1]::jsonb as parked,
-        bool_or(n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED')) as answers,
+        -- gathered here, or each execution would look through all of the statement's events
+        (array_agg(n.seq order by n.seq) filter (where n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED'))) as answered_at,
+        (array_agg(n.data ->> 'wait' order by n.seq) filter (where n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED'))) as answered,
         max((n.data ->> 'inbox_seq')::bigint) filter (where n.type = 'MESSAGE_CONSUMED') as last_inbox_seq,
-        (array_agg(n.type order by n.seq) filter (where n.status is not null))[1] in
-          ('MESSAGE_CONSUMED', 'TIMER_FIRED', 'EXECUTION_CANCEL_REQUESTED', 'EXECUTION_CANCELLED') as moves_a_parked_one,
-        coalesce(bool_or(underseal._is_ended(n.before) or (n.before = 'suspended' and n.type not in
-          ('MESSAGE_CONSUMED', 'TIMER_FIRED', 'EXECUTION_CANCEL_REQUESTED', 'EXECUTION_CANCELLED')))
+        underseal._leaves_a_park((array_agg(n.type order by n.seq) filter (where n.status is not null))[1]) as moves_a_parked_one,
+        coalesce(bool_or(underseal._is_ended(n.before) or (n.before = 'suspended' and not underseal._leaves_a_park(n.type)))
           filter (where n.status is not null), false) as illegal
       from n
       group by n.chain_id, n.member),
@@ -123,10 +123,9 @@ begin
         coalesce(g.flow_version, (g.start ->> 'flow_version')::integer), g.start ->> 'owner', g.status, g.last,
         coalesce(f.fence, 0) + 1, g.sealed, g.cancel_requested,
         (select count(*) from unnest(g.recovered) r (seq) where r.seq > g.progress),
-        case when g.answers then underseal._waits_without(g.parked, (
-            select array_agg(n.data ->> 'wait') from new_events n
-            where n.chain_id = g.chain_id and n.member = g.member and n.seq > g.wait_base
-              and n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED') and n.data ->> 'wait' is not null))
+        case when g.answered is not null then underseal._waits_without(g.parked, (
+            select array_agg(a.wait) from unnest(g.answered_at, g.answered) a (seq, wait)
+            where a.wait is not null and a.seq > g.wait_base))
           else g.parked end,
         greatest(g.last_inbox_seq, (g.start -> 'carried' ->> 'last_inbox_seq')::bigint, 0), g.began, g.recorded_at
       from g
@@ -144,11 +143,10 @@ begin
           when g.progress is null then e.recoveries
           else 0 end,
         flow_version = coalesce(g.flow_version, e.flow_version),
-        waits = case when g.answers
+        waits = case when g.answered is not null
           then underseal._waits_without(case when g.wait_base is null then e.waits else g.parked end, (
-            select array_agg(n.data ->> 'wait') from new_events n
-            where n.chain_id = g.chain_id and n.member = g.member and n.seq > coalesce(g.wait_base, -1)
-              and n.type in ('MESSAGE_CONSUMED', 'TIMER_FIRED') and n.data ->> 'wait' is not null))
+            select array_agg(a.wait) from unnest(g.answered_at, g.answered) a (seq, wait)
+            where a.wait is not null and a.seq > coalesce(g.wait_base, -1)))
           when g.wait_base is null then e.waits
           else g.parked end
       from g

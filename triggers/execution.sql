@@ -66,7 +66,9 @@ comment on function underseal._told_status(text, text, bigint) is
 
 create or replace function underseal._leaves_a_park(type text) returns boolean
 language sql immutable parallel safe
-as $$ select type in ('MESSAGE_CONSUMED', 'TIMER_FIRED', 'EXECUTION_CANCEL_REQUESTED', 'EXECUTION_CANCELLED') $$;
+as $$
+  select type in ('MESSAGE_CONSUMED', 'TIMER_FIRED', 'EXECUTION_CANCEL_REQUESTED', 'EXECUTION_CANCELLED', 'EXECUTION_MIGRATED')
+$$;
 comment on function underseal._leaves_a_park(text) is 'Whether an event of this type may move a parked execution on.';
 
 create or replace function underseal._check_execution_identity() returns trigger

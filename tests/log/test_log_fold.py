@@ -110,6 +110,18 @@ CASES: dict[str, tuple[Sequence[Told], dict[str, Any]]] = {
         [START, ("EXECUTION_MIGRATED", {"flow_version": 2}), ("EXECUTION_MIGRATED", {"flow_version": 5})],
         {"flow_version": 5, "status": "running"},
     ),
+    "migrated while parked": (
+        [START, TAKEN, park(A, DUE), ("EXECUTION_MIGRATED", {"flow_version": 2})],
+        {"flow_version": 2, "status": "running", "waits": [A, DUE], "recoveries": 0},
+    ),
+    "migrated while parked, answered, parked again": (
+        [START, park(A, B), ("EXECUTION_MIGRATED", {"flow_version": 2}), fired("a"), STEP, park(B)],
+        {"flow_version": 2, "status": "suspended", "waits": [B]},
+    ),
+    "migrated, then taken over": (
+        [START, TAKEN, ("EXECUTION_MIGRATED", {"flow_version": 2}), TAKEN],
+        {"recoveries": 1},
+    ),
     "cursors only rise": (
         [START, message(7, "a"), message(3, "b"), message(5, "c", topic="u")],
         {"inbox": {"cursors": {"t": 7, "u": 5}, "seen": [[key("a"), 7], [key("b"), 3], [key("c"), 5]]}},
@@ -148,6 +160,10 @@ IMPOSSIBLE: dict[str, tuple[Sequence[Told], Told]] = {
     "an answer after the end": ([START, park(A), ("EXECUTION_CANCELLED", {})], fired("a")),
     "another end": ([START, FAILED], ("EXECUTION_CANCELLED", {})),
     "a step while parked": ([START, park(A)], STEP),
+    "a migration after the end": (
+        [START, ("EXECUTION_COMPLETED", {})],
+        ("EXECUTION_MIGRATED", {"flow_version": 2}),
+    ),
     "an end while parked": ([START, park(A)], ("EXECUTION_COMPLETED", {})),
     "a recovery while parked": ([START, park(A)], TAKEN),
     "a second start": ([START], START),
