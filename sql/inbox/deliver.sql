@@ -49,11 +49,11 @@ comment on function underseal._delivery_refusal(text) is 'Outcome, reason and me
 
 -- The same for many executions: locked in the order of their ids, planned each by the one rule, recorded in one statement, since
 -- folding costs as much for one event as for many.
-create or replace function underseal._deliver_batch(items json)
+create or replace function underseal.deliver_batch(items json)
 returns table (
   outcome text, reason text, message text, item integer, execution_id text, answered integer, held boolean, status text,
   head bigint)
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 -- one look into each index for each execution, whatever the planner thinks of how many there are
 set plan_cache_mode = force_generic_plan
@@ -173,15 +173,5 @@ begin
   order by u.place;
 end
 $$;
-comment on function underseal._deliver_batch(json) is
-  'Delivers to many executions. Apart from deliver_batch, whose items name what its results name.';
-
-create or replace function underseal.deliver_batch(items json)
-returns table (
-  outcome text, reason text, message text, item integer, execution_id text, answered integer, held boolean, status text,
-  head bigint)
-language sql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$ select * from underseal._deliver_batch(items) $$;
 comment on function underseal.deliver_batch(json) is
   'Delivers to many executions at once, as deliver does to each. items: an array of at most 1,000 {"execution_id", "fence"}; one execution an item. For a driver. Outcomes, in the order of the items (item: the place from 1), with status and head as they are then: delivered (answered: how many waits); held; none; not-found; conflict (stale-fence, ended, same-execution); one row refused (too-many), which delivers nothing. Errors: US001 (no array) (I1, G16).';

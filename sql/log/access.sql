@@ -66,13 +66,13 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select case
-    when op in ('read', 'cancel', 'fork', 'outcome') then coalesce(owner = principal, false) or operates
+    when op in ('read', 'cancel', 'migrate', 'fork', 'outcome') then coalesce(owner = principal, false) or operates
     when op in ('send', 'resume') then coalesce(owner = principal, false)
     when op in ('discard', 'compact', 'delete') then operates or pg_has_role(session_user, underseal._owner(), 'MEMBER')
     else false end
 $$;
 comment on function underseal._default_policy(text, text, text, boolean) is
-  'The policy where the host sets none: the owner may read, send, resume, cancel, fork and record an outcome; an operator may read, cancel, fork, record an outcome, discard, compact and delete; the schema''s owner may do what is the operators'' alone. Nobody else may do anything.';
+  'The policy where the host sets none: the owner may read, send, resume, cancel, migrate, fork and record an outcome; an operator may read, cancel, migrate, fork, record an outcome, discard, compact and delete; the schema''s owner may do what is the operators'' alone. Nobody else may do anything.';
 
 create or replace function underseal._look_up(
   execution_id text, out known boolean, out incarnation uuid, out owner text, out flow text, out head bigint, out sealed boolean)
@@ -177,7 +177,7 @@ begin
 end
 $$;
 comment on function underseal._allowed(text, text, text, text[]) is
-  'Whether a caller may do something with an execution, and as whom; a denial is recorded. op: read, send, resume, cancel, fork, outcome, discard, compact or delete. Takes no lock on the execution: a verb that locks it afterwards and finds it gone denies as well.';
+  'Whether a caller may do something with an execution, and as whom; a denial is recorded. op: read, send, resume, cancel, migrate, fork, outcome, discard, compact or delete. Takes no lock on the execution: a verb that locks it afterwards and finds it gone denies as well.';
 
 create or replace function underseal.set_access_policy(hook text)
 returns table (outcome text, reason text, message text)
@@ -207,7 +207,7 @@ begin
 end
 $$;
 comment on function underseal.set_access_policy(text) is
-  'Lets a function of the host (op text, principal text, owner text, execution_id text, flow text) returns boolean decide who may do what with an execution, in place of the policy by owner and operators; null goes back to that. op: read, send, resume, cancel, fork, outcome, discard, compact, delete; owner is null where nobody knows it. An error and a NULL deny. It is asked about missing executions too, where its answer decides nothing. For the schema owner. Outcomes: set, unset. Errors: US011 (E12, E15).';
+  'Lets a function of the host (op text, principal text, owner text, execution_id text, flow text) returns boolean decide who may do what with an execution, in place of the policy by owner and operators; null goes back to that. op: read, send, resume, cancel, migrate, fork, outcome, discard, compact, delete; owner is null where nobody knows it. An error and a NULL deny. It is asked about missing executions too, where its answer decides nothing. For the schema owner. Outcomes: set, unset. Errors: US011 (E12, E15).';
 
 create or replace view underseal.execution_denials as
 select d.denied_at, d.op, d.execution_id, d.principal, d.cause

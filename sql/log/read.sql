@@ -116,11 +116,12 @@ $$;
 comment on function underseal.read_events(text, text, bigint, integer, jsonb) is
   'Events of one execution''s log after the number after_seq (-1 for all), in order, at most max_events (10000): no row where there is nothing new. After a compaction number 0 is followed by log_start. principal: who reads; null for a worker''s own reading. capability: {"ciphers", "covers"}, what the caller opens; a log that holds what it does not open is denied. Outcomes: event rows; denied (the same for an execution that is missing, another''s, nobody''s or sealed) (E11, E12).';
 
-create or replace function underseal._read_logs(logs json, max_events integer, capability jsonb)
+create or replace function underseal.read_logs(
+  logs json, max_events integer default 1000, capability jsonb default null)
 returns table (
   outcome text, reason text, message text, item integer, execution_id text, seq bigint, recorded_at timestamptz, type text,
   data json, metadata jsonb)
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 -- one look into each index for each log, whatever the planner thinks of how many there are
 set plan_cache_mode = force_generic_plan
@@ -166,17 +167,6 @@ begin
   order by 4, 6;
 end
 $$;
-comment on function underseal._read_logs(json, integer, jsonb) is
-  'Events of many logs. Apart from read_logs, which has an argument and a result of one name in its rows.';
-
-create or replace function underseal.read_logs(
-  logs json, max_events integer default 1000, capability jsonb default null)
-returns table (
-  outcome text, reason text, message text, item integer, execution_id text, seq bigint, recorded_at timestamptz, type text,
-  data json, metadata jsonb)
-language sql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$ select * from underseal._read_logs(logs, max_events, capability) $$;
 comment on function underseal.read_logs(json, integer, jsonb) is
   'Events of many logs in one call, for a worker; the system''s own reading, in nobody''s name. logs: an array of {"execution_id", "after"}, after a number as in read_events (left out: all). Of each the first max_events (10000), by item, the place in the array from 1, then by number; no row where there is nothing new. capability: as in read_events; a log that holds what it does not open answers one row, denied. Outcomes: event rows; denied; not-found. Errors: US001 (no array) (E11, E14).';
 

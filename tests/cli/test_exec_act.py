@@ -121,6 +121,26 @@ def test_an_outcome_is_recorded_after_the_end(flows: Flows) -> None:
 
 
 @pytest.mark.clause("E6")
+def test_a_parked_one_is_moved_to_another_version_and_back(flows: Flows) -> None:
+    flows.start("e")
+    flows.park("e")
+    moved = flows.run("exec", "migrate", "e", "--to", "3", "--json")
+    assert (moved.code, moved.json["outcome"], status_of(flows, "e")) == (0, "migrated", "running")
+    same = flows.run("exec", "migrate", "e", "--to", "3", who="op", login="operator")
+    assert (same.code, "It is of that version already" in same.out) == (0, True)
+    assert "version 1" in flows.run("exec", "migrate", "e", "--to", "1", who="op", login="operator").out
+    out = flows.run("exec", "show", "e").out
+    assert "version 3 of the flow drives it now, says ann" in out
+    assert "version 1 of the flow drives it now, says op" in out
+    assert flows.run("exec", "migrate", "e").code == 2
+    assert flows.run("exec", "migrate", "e", "--to", "0").code == 2
+    assert flows.run("exec", "migrate", "e", "--to", "4", who="mallory", login="client").code == 5
+    flows.run("exec", "cancel", "e", "--force", "--yes")
+    late = flows.run("exec", "migrate", "e", "--to", "4", "--json")
+    assert (late.code, late.json["reason"]) == (3, "ended")
+
+
+@pytest.mark.clause("E6")
 def test_cancelling_asks_the_driver_and_force_does_not(flows: Flows) -> None:
     flows.start("pending")
     done = flows.run("exec", "cancel", "pending", "--json")

@@ -41,11 +41,11 @@ VIEWS = {
 READING_EXECUTIONS = {
     "get_execution", "list_executions", "read_events", "list_inbox", "load_snapshot", "get_content",
 }  # fmt: skip
-CONTROL = {"cancel_execution", "record_outcome", "fork_execution"}
+CONTROL = {"cancel_execution", "migrate_execution", "record_outcome", "fork_execution"}
 SCHEDULES = {"add_schedule", "list_schedules", "pause_schedule", "remove_schedule"}
 DRIVING = {
     "append", "append_if_unchanged", "append_batch", "read_logs", "head", "acquire_fence", "acquire_fence_if",
-    "recover_execution", "save_snapshot", "put_content",
+    "recover_execution", "report_divergence", "save_snapshot", "put_content",
     "next_message", "consume_message", "deliver", "deliver_batch", "expire_inbox",
     "claim_due", "renew_claims", "release_claim", "release_claims", "next_due",
     "claim_schedules", "fire_schedule", "put_off_schedule",

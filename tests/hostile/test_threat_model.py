@@ -30,7 +30,8 @@ def test_the_threat_model_tells_what_the_holder_of_each_key_can_do() -> None:
     ("access", "cannot"),
     [
         ("client", {"append", "append_batch", "acquire_fence", "deliver", "claim_due", "read_all", "delete_chain"}),
-        ("worker", {"resume_gate", "discard_inbox", "cancel_execution", "fork_execution", "delete_chain"}),
+        ("worker", {"resume_gate", "discard_inbox", "cancel_execution", "migrate_execution", "fork_execution"}),
+        ("worker", {"delete_chain"}),
         ("operator", {"start_execution", "send", "resume_gate", "append", "append_batch", "acquire_fence"}),
         ("reader", {"get_execution", "list_executions", "read_events", "read_all", "list_inbox", "get_content"}),
     ],

@@ -12,9 +12,21 @@ from psycopg.types.json import Jsonb
 from tests.log.logs import FLOW, OPENS, Logs
 from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase
 
-OPS = ("read", "send", "resume", "cancel", "fork", "outcome", "discard", "compact", "delete", "fly")
-OWNERS = {"read", "send", "resume", "cancel", "fork", "outcome"}
-OPERATORS = {"read", "cancel", "fork", "outcome", "discard", "compact", "delete"}
+OPS = (
+    "read",
+    "send",
+    "resume",
+    "cancel",
+    "migrate",
+    "fork",
+    "outcome",
+    "discard",
+    "compact",
+    "delete",
+    "fly",
+)
+OWNERS = {"read", "send", "resume", "cancel", "migrate", "fork", "outcome"}
+OPERATORS = {"read", "cancel", "migrate", "fork", "outcome", "discard", "compact", "delete"}
 SCHEMA_OWNERS = {"discard", "compact", "delete"}
 Hook = Callable[..., str]
 

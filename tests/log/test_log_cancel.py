@@ -118,6 +118,7 @@ VERBS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("outcome", "record_outcome", ("1", "%who")),
     ("fork", "fork_execution", (0, "%who")),
     ("resume", "resume_gate", ("ok", "1", "%who")),
+    ("migrate", "migrate_execution", (2, "%who")),
     ("read", "load_snapshot", ("%who",)),
     ("read", "get_content", (b"x", "%who")),
 )
@@ -159,7 +160,7 @@ def test_nobody_is_denied(b: Box, op: str, verb: str, arguments: tuple[Any, ...]
 
 
 @pytest.mark.clause("E12c")
-@pytest.mark.parametrize(("op", "verb", "arguments"), VERBS[:4])
+@pytest.mark.parametrize(("op", "verb", "arguments"), VERBS[:5])
 def test_a_denied_call_locks_nothing(b: Box, op: str, verb: str, arguments: tuple[Any, ...]) -> None:
     # a row that is locked says by whom
     who = "select xmax::text from underseal.execution where chain_id = %s"

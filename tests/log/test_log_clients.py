@@ -316,6 +316,24 @@ def test_from_python_there_is_an_answer_for_each(dr: Any, db: DictConnection) ->
     assert dr.read_logs([]) == []
 
 
+def test_moving_to_another_version(ex: Any, dr: Any) -> None:
+    fence = begin(dr)
+    assert dr.report_divergence("c", fence, "expected a, found b").outcome == "reported"
+    assert dr.report_divergence("c", fence + 1, "x").reason == "stale-fence"
+    assert dr.report_divergence("c", fence, "x" * 1001).reason == "too-large"
+    assert ex.migrate("c", 2, "ann").outcome == "migrated"
+    assert ex.migrate("c", 2, ANN).outcome == "unchanged"
+    assert ex.get("c", "ann").flow_version == 2
+    with pytest.raises(ExecutionRefusedError) as refused:
+        ex.migrate("c", 0, "ann")
+    assert refused.value.reason == "malformed-version"
+    with pytest.raises(ExecutionDeniedError) as denied:
+        ex.migrate("c", 3, "bob")
+    assert denied.value.op == "migrate"
+    ex.cancel("c", "ann", force=True)
+    assert ex.migrate("c", 3, "ann").reason == "ended"
+
+
 def test_a_gate_is_answered_once(ex: Any, dr: Any) -> None:
     begin(dr)
     assert ex.resume("c", "ok", {"yes": True}, "ann").outcome == "resumed"

@@ -160,4 +160,4 @@ def test_what_is_stored_is_read_through_one_function_by_those_who_judge(own: Log
         r"""select p.proname as name from pg_proc p
             where p.pronamespace = 'underseal'::regnamespace and p.prosrc ~ 'underseal\._read_at_rest\('"""
     )
-    assert {row["name"] for row in readers} == {"read_events", "_read_logs"}
+    assert {row["name"] for row in readers} == {"read_events", "read_logs"}

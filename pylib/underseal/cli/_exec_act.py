@@ -1,4 +1,4 @@
-"""`underseal exec start`, `resume`, `outcome`, `cancel`, `fork` and `delete`."""
+"""`underseal exec start`, `resume`, `outcome`, `cancel`, `migrate`, `fork` and `delete`."""
 
 from __future__ import annotations
 
@@ -151,6 +151,25 @@ def cancel(
         confirm(f"End {visible(execution_id)} now, with nothing cleaned up?")
     with executions(dsn) as here:
         done = here.executions.cancel(execution_id, who, reason, force=force)
+    conclude(done, as_json)
+
+
+@click.command()
+@click.argument("execution_id", metavar="ID")
+@click.option(
+    "--to", "flow_version", required=True, type=click.IntRange(1), help="The version of the flow's code."
+)
+@options(principal_option)
+def migrate(
+    dsn: str | None, principal: str | None, execution_id: str, flow_version: int, as_json: bool
+) -> None:
+    """Move an execution that has not ended to another version of its flow, a later or an earlier one.
+
+    Whoever drives it can write nothing more. It is due at once for workers that serve the other version, also where it
+    is parked; what it waits for keeps its instants.
+    """
+    with executions(dsn) as here:
+        done = here.executions.migrate(execution_id, flow_version, needed_principal(principal))
     conclude(done, as_json)
 
 

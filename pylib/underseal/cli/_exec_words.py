@@ -222,7 +222,13 @@ def _recovered(data: Mapping[str, Any]) -> Told:
 
 
 def _migrated(data: Mapping[str, Any]) -> Told:
-    return Told("migrated", "yellow", [said(f"version {data.get('flow_version')} of the flow drives it now")])
+    version = (
+        Text("version ").append(said(data.get("flow_version"), "bold")).append(" of the flow drives it now")
+    )
+    by = data.get("principal")
+    return Told(
+        "migrated", "yellow", [version if by is None else version.append(", says ").append(said(by, "bold"))]
+    )
 
 
 def _outcome(data: Mapping[str, Any]) -> Told:

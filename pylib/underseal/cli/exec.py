@@ -9,7 +9,7 @@ from underseal.cli import _exec_act, _exec_check, _exec_look
 
 @click.group("exec")
 def executions() -> None:
-    """Look at executions, answer their gates, cancel, fork and verify them."""
+    """Look at executions, answer their gates, cancel, migrate, fork and verify them."""
 
 
 for _command in (
@@ -20,6 +20,7 @@ for _command in (
     _exec_act.resume,
     _exec_act.outcome,
     _exec_act.cancel,
+    _exec_act.migrate,
     _exec_act.fork,
     _exec_act.delete,
     _exec_check.verify,

@@ -248,6 +248,13 @@ class AsyncExecutions(_AsyncClient):
         return await self._do(verbs.cancel(execution_id, principal_id(principal), reason, force), connection)
 
     @_twin(Executions)
+    async def migrate(
+        self, execution_id: str, flow_version: int, principal: Who, *, connection: Connection | None = None
+    ) -> Outcome:
+        """See `Executions.migrate`."""
+        return await self._do(verbs.migrate(execution_id, flow_version, principal_id(principal)), connection)
+
+    @_twin(Executions)
     async def record_outcome(
         self, execution_id: str, outcome: Any, principal: Who, *, connection: Connection | None = None
     ) -> Recorded:
@@ -397,6 +404,13 @@ class AsyncExecutionDriver(_AsyncClient):
     ) -> Observed:
         """See `ExecutionDriver.recover`."""
         return await self._do(verbs.recover(execution_id, seen, worker, lease, max_recoveries), connection)
+
+    @_twin(ExecutionDriver)
+    async def report_divergence(
+        self, execution_id: str, fence: int, cause: str, *, connection: Connection | None = None
+    ) -> Outcome:
+        """See `ExecutionDriver.report_divergence`."""
+        return await self._do(verbs.report_divergence(execution_id, fence, cause), connection)
 
     # -- delivering --------------------------------------------------------------------------------
 

@@ -375,6 +375,29 @@ class Executions(_Client):
         """
         return self._do(verbs.cancel(execution_id, principal_id(principal), reason, force), connection)
 
+    def migrate(
+        self, execution_id: str, flow_version: int, principal: Who, *, connection: Connection | None = None
+    ) -> Outcome:
+        """Move an open execution to another version of its flow, a later or an earlier one (clause E6).
+
+        Whoever drives it can write nothing more, and it is due at once for workers that serve the new version. What
+        it waits for keeps its instants, if the new version waits for it again.
+
+        Parameters:
+            execution_id: which.
+            flow_version: from 1.
+            principal: the owner, or an operator.
+            connection: the caller's own, if wanted.
+
+        Returns:
+            `migrated`; `unchanged` (it is of that version already); `conflict` (`ended`).
+
+        Errors:
+            ExecutionDeniedError: the principal may not, or there is none.
+            ExecutionRefusedError: `malformed-version`.
+        """
+        return self._do(verbs.migrate(execution_id, flow_version, principal_id(principal)), connection)
+
     def record_outcome(
         self, execution_id: str, outcome: Any, principal: Who, *, connection: Connection | None = None
     ) -> Recorded:
@@ -674,6 +697,22 @@ class ExecutionDriver(_Client):
             (`exhausted`, which operators are told).
         """
         return self._do(verbs.recover(execution_id, seen, worker, lease, max_recoveries), connection)
+
+    def report_divergence(
+        self, execution_id: str, fence: int, cause: str, *, connection: Connection | None = None
+    ) -> Outcome:
+        """Tell operators that a flow's code has left an execution's log behind; park it besides (clause E5).
+
+        Parameters:
+            execution_id: which.
+            fence: the fence in force.
+            cause: what was expected and what was found, at most 1,000 characters and no payload.
+            connection: the caller's own, if wanted.
+
+        Returns:
+            `reported`; `not-found`; `conflict` (`stale-fence`, `ended`); `refused` (`too-large`).
+        """
+        return self._do(verbs.report_divergence(execution_id, fence, cause), connection)
 
     # -- delivering --------------------------------------------------------------------------------
 

@@ -61,6 +61,16 @@ def cancel_execution(execution_id: str, principal: str | None, reason: str | Non
     )
 
 
+def migrate_execution(execution_id: str, flow_version: int, principal: str | None) -> Steps[Row]:
+    """`underseal.migrate_execution`."""
+    return one_row(
+        "select * from underseal.migrate_execution(%s, %s::integer, %s)",
+        execution_id,
+        flow_version,
+        principal,
+    )
+
+
 def resume_gate(execution_id: str, gate: str, answer: Any, principal: str | None) -> Steps[Row]:
     """`underseal.resume_gate`."""
     return one_row(
@@ -146,6 +156,13 @@ def recover_execution(
         "select * from underseal.recover_execution(%s, %s::bigint, %s::bigint, %s, %s, %s::interval, %s::integer)",
         execution_id, at, fence, incarnation, worker, interval_text(lease), max_recoveries,
     )  # fmt: skip
+
+
+def report_divergence(execution_id: str, fence: int, cause: str) -> Steps[Row]:
+    """`underseal.report_divergence`."""
+    return one_row(
+        "select * from underseal.report_divergence(%s, %s::bigint, %s)", execution_id, fence, cause
+    )
 
 
 def read_all(cursor: str | None, max_events: int, capability: Mapping[str, Any] | None) -> Steps[list[Row]]:

@@ -158,6 +158,12 @@ def cancel(execution_id: str, principal: str, reason: str | None, force: bool) -
     return CancelOutcome(row["outcome"], row["reason"], row["message"])
 
 
+def migrate(execution_id: str, flow_version: int, principal: str) -> Steps[Outcome]:
+    """Move to another version."""
+    row = yield from kernel.migrate_execution(execution_id, flow_version, principal)
+    return outcome_of(accepted(allowed(row, "migrate", execution_id)))
+
+
 def record_outcome(execution_id: str, outcome: Any, principal: str) -> Steps[Recorded]:
     """Record an outcome."""
     row = yield from kernel.record_outcome(execution_id, outcome, principal)
@@ -218,6 +224,11 @@ def recover(
         execution_id, at, fence, incarnation, worker, lease, max_recoveries
     )
     return Observed.from_row(row)
+
+
+def report_divergence(execution_id: str, fence: int, cause: str) -> Steps[Outcome]:
+    """Tell operators that a flow's code has left a log behind."""
+    return outcome_of((yield from kernel.report_divergence(execution_id, fence, cause)))
 
 
 def _observation(seen: Observed) -> tuple[int, int, UUID]:
