@@ -370,3 +370,112 @@ class InboxFullError(InboxMessageRefusedError):
     """The topic holds as many messages as it may; other topics still take some (clause I4). Send it again later."""
 
     code = "inbox-full"
+
+
+class StepError(UndersealError):
+    """A step of a flow failed for good. Live and at a replay it is this, whatever the step raised (clause E5).
+
+    Attributes:
+        step: the step's name.
+        type: the class of what the step raised, by its name.
+        error: the recorded object: `type`, `message`, and `traceback` where it is kept.
+    """
+
+    code = "step-failed"
+
+    def __init__(self, step: str, error: Mapping[str, object]) -> None:
+        """Keep what was recorded.
+
+        Parameters:
+            step: the step's name.
+            error: the recorded object.
+        """
+        super().__init__(f"{step}: {error.get('type')}: {error.get('message')}")
+        self.step = step
+        self.type = str(error.get("type"))
+        self.error = dict(error)
+
+
+class ChildFailed(UndersealError):
+    """A child execution did not complete.
+
+    Attributes:
+        execution_id: which.
+        status: `failed` or `cancelled`.
+        error: what it ended with, None for a cancelled one.
+    """
+
+    code = "child-failed"
+
+    def __init__(self, execution_id: str, status: str, error: Mapping[str, object] | None) -> None:
+        """Keep how it ended.
+
+        Parameters:
+            execution_id: which.
+            status: its status.
+            error: its recorded error.
+        """
+        said = f": {error.get('type')}: {error.get('message')}" if error else ""
+        super().__init__(f"child {execution_id} ended {status}{said}")
+        self.execution_id = execution_id
+        self.status = status
+        self.error = dict(error) if error else None
+
+
+class HoldEnded(UndersealError):
+    """A held operation that a flow waited for did not succeed.
+
+    Attributes:
+        operation_id: which, as text.
+        state: REJECTED, CANCELLED, EXPIRED, REFUSED, FAILED or OUTCOME_UNKNOWN.
+        reason: the recorded word or sentence, if there is one.
+    """
+
+    code = "hold-ended"
+
+    def __init__(self, operation_id: str, state: str, reason: str | None) -> None:
+        """Keep how it ended.
+
+        Parameters:
+            operation_id: which.
+            state: its state.
+            reason: why.
+        """
+        super().__init__(
+            f"held operation {operation_id} ended {state}" + (f" ({reason})" if reason else "")
+        )
+        self.operation_id = operation_id
+        self.state = state
+        self.reason = reason
+
+
+class FlowError(UndersealError):
+    """A flow was written or called wrongly; the message says what was expected."""
+
+    code = "flow"
+
+
+class ExecutionFailed(UndersealError):
+    """An execution whose result was waited for has failed or was cancelled.
+
+    Attributes:
+        execution_id: which.
+        status: `failed` or `cancelled`.
+        error: the recorded object, None for a cancelled one.
+    """
+
+    code = "execution-failed"
+
+    def __init__(self, execution_id: str, status: str, error: Mapping[str, object] | None) -> None:
+        """Keep how it ended.
+
+        Parameters:
+            execution_id: which.
+            status: its status.
+            error: its recorded error.
+        """
+        said = f": {error.get('type')}: {error.get('message')}" if error else ""
+        super().__init__(f"execution {execution_id} ended {status}{said}")
+        self.execution_id = execution_id
+        self.status = status
+        self.error = dict(error) if error else None

@@ -117,7 +117,12 @@ def append_if_unchanged(
 
 def append_batch(items: Sequence[Mapping[str, Any]]) -> Steps[list[Row]]:
     """`underseal.append_batch`; an item is what batch.py makes."""
-    return query("select * from underseal.append_batch(%s::json)", (json_text(items),))
+    return write_batch(json_text(items))
+
+
+def write_batch(items: str) -> Steps[list[Row]]:
+    """`underseal.append_batch`, of items that are a JSON array already."""
+    return query("select * from underseal.append_batch(%s::json)", (items,))
 
 
 def read_logs(

@@ -1,0 +1,636 @@
+"""Drives many executions in one process: claims them, replays them, writes for them in common calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from underseal.errors import ExecutionAlreadyExistsError, ExecutionFailed, ExecutionRefusedError, FlowError
+from underseal.flow import items
+from underseal.flow.batches import AWAY, Batcher, Journal
+from underseal.flow.definition import Flow, Flows
+from underseal.flow.drive import Drive
+from underseal.flow.gateway import Gateway
+from underseal.flow.keeper import ClaimKeeper
+from underseal.flow.replay import End, successor_id
+from underseal.flow.step import Threads
+from underseal.flow.values import as_recorded, text_of
+from underseal.foundation.calls import interval_text
+from underseal.foundation.steps import Row
+from underseal.held.pace import Pace
+from underseal.seal.entropy import random_bytes
+from underseal.wake.model import Claim
+
+log = logging.getLogger("underseal.flow")
+
+Event = tuple[str, dict[str, Any]]
+
+_PAGE: Final = 1000
+_MOST_CLAIMS: Final = 200
+_NO_CODE: Final = timedelta(minutes=1)
+_HELD_UP: Final = timedelta(seconds=30)
+_EXHAUSTED: Final = timedelta(hours=1)
+_REFUSED: Final = timedelta(minutes=5)
+_LAST_WORDS: Final = 5.0
+_LOOK_FOR_END: Final = 1.0
+
+
+class Holds(Protocol):
+    """Holds operations for flows."""
+
+    async def request(self, kind: str, principal: str, params: Any, operation_id: UUID) -> UUID:
+        """Request one in somebody's name, under an id that a request before a crash may have: the id that is live."""
+
+    async def cancel(self, operation_id: UUID, principal: str) -> None:
+        """Cancel one in its requester's name."""
+
+
+class NoHolds:
+    """Where there is no client that could seal a request."""
+
+    async def request(self, kind: str, principal: str, params: Any, operation_id: UUID) -> UUID:  # noqa: ARG002
+        """Refused."""
+        raise FlowError("expected a worker of a client with keys for ctx.hold, found one without")
+
+    async def cancel(self, operation_id: UUID, principal: str) -> None:
+        """Nothing was held here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a process takes on.
+
+    Attributes:
+        executions: driven at once; parked ones do not count.
+        steps: running at once.
+        threads: plain functions running at once.
+        recoveries: how often an execution that records nothing is taken over before it is left alone (clause E8).
+        lanes: writing calls at once.
+    """
+
+    executions: int = 1000
+    steps: int = 1000
+    threads: int = 32
+    recoveries: int = 3
+    lanes: int = 2
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a process has done since it began.
+
+    Attributes:
+        started, claimed: executions that were begun here, and that were taken over from the database.
+        completed, failed, cancelled, continued: how they ended.
+        parked: how often one was put aside to wait.
+        lost: how often somebody else had one by then.
+    """
+
+    started: int = 0
+    claimed: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    continued: int = 0
+    parked: int = 0
+    lost: int = 0
+
+
+class FlowRuntime:
+    """Claims and drives executions of the flows it knows, until it is told to stop."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        flows: Iterable[Flow] | Flows,
+        *,
+        holds: Holds | None = None,
+        limits: Limits | None = None,
+        poll_every: timedelta = timedelta(milliseconds=20),
+        idle_poll_every: timedelta = timedelta(seconds=1),
+        claims: bool = True,
+    ) -> None:
+        """Prepare it, inside a running loop.
+
+        Parameters:
+            gateway: its calls.
+            flows: what it can drive.
+            holds: what `ctx.hold` asks.
+            limits: how much at once.
+            poll_every: the wait after a look at the database that found something.
+            idle_poll_every: the wait that grows to while there is nothing.
+            claims: whether it claims what is due; otherwise it drives only what it starts.
+        """
+        self.gateway = gateway
+        self.flows = flows if isinstance(flows, Flows) else Flows(flows)
+        self.holds: Holds = NoHolds() if holds is None else holds
+        self.limits = limits or Limits()
+        self.draining = False
+        self.counts = Counts()
+        self.journal = Journal(gateway.write, lanes=self.limits.lanes)
+        self.keeper = ClaimKeeper(gateway, gateway.lease, self._claim_lost)
+        self.slots = asyncio.Semaphore(self.limits.steps)
+        self.threads = Threads(self.limits.threads)
+        self.active: dict[str, Drive] = {}
+        self._reader: Batcher[tuple[str, int], list[tuple[int, Event]]] = Batcher(self._read_pages)
+        self._releases: Batcher[str, None] = Batcher(self._release)
+        self._claims = claims
+        self._pace = Pace(poll_every.total_seconds(), idle_poll_every.total_seconds())
+        self._nudge = asyncio.Event()
+        self._space = asyncio.Event()
+        self._space.set()
+        self._starting: dict[str, asyncio.Future[None]] = {}
+        self._awaited: dict[str, asyncio.Future[End]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._no_code_said: set[tuple[str, int]] = set()
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Work until cancelled; `drain` first ends what runs."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.journal.run())
+            group.create_task(self._reader.run())
+            group.create_task(self._releases.run())
+            group.create_task(self.keeper.run())
+            if self._claims:
+                group.create_task(self._poll())
+
+    async def drain(self, grace: float) -> None:
+        """Take on nothing more, let steps that run end and be recorded, and give every claim back.
+
+        Parameters:
+            grace: seconds that steps may take; one that has not ended then is begun anew elsewhere.
+        """
+        self.draining = True
+        for drive in list(self.active.values()):
+            drive.pump()
+        if self.active:
+            log.info("%s executions under way may take %s s", len(self.active), grace)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    while self.active:
+                        self._space.clear()
+                        await self._space.wait()
+        for drive in list(self.active.values()):
+            self.give_back(drive)
+        if self._background:
+            await asyncio.wait(self._background, timeout=_LAST_WORDS)
+
+    def look(self) -> None:
+        """Look for due work soon: something was made due just now."""
+        self._nudge.set()
+
+    # -- starting here -----------------------------------------------------------------------------
+
+    async def start(
+        self, flow: str, principal: str, value: Any = None, *, execution_id: str | None = None
+    ) -> str:
+        """Start an execution and drive it here. Waits while as many are driven as may be.
+
+        Parameters:
+            flow: a flow that this process knows.
+            principal: its owner.
+            value: its input, JSON.
+            execution_id: its id; None for a new one.
+
+        Returns: its id, once its start is on disk.
+
+        Errors:
+            ExecutionAlreadyExistsError: the id is taken (clause E3).
+            ExecutionRefusedError: the input, the id or the principal was refused.
+        """
+        code = self.flows.newest(flow)
+        text = text_of(value, "the input of the flow")
+        chosen = execution_id if execution_id is not None else random_bytes(16).hex()
+        await self.journal.room()
+        while len(self.active) >= self.limits.executions:
+            self._space.clear()
+            await self._space.wait()
+        if chosen in self.active or chosen in self._starting:
+            raise ExecutionAlreadyExistsError(chosen, "expected an id that is free, found one in use")
+        loop = asyncio.get_running_loop()
+        drive = Drive(self, code, chosen, state="starting", since=loop.time())
+        drive.start = items.start_text(
+            chosen,
+            flow,
+            code.version,
+            principal,
+            text,
+            self.gateway.worker,
+            interval_text(self.gateway.lease),
+        )
+        drive.first = {
+            "flow": flow,
+            "flow_version": code.version,
+            "owner": principal,
+            "input": as_recorded(value, text),
+        }
+        self.active[chosen] = drive
+        begun = self._starting[chosen] = loop.create_future()
+        self.journal.submit(drive)
+        await begun
+        return chosen
+
+    async def run(
+        self, flow: str, principal: str, value: Any = None, *, execution_id: str | None = None
+    ) -> Any:
+        """Start an execution, drive it here, and wait for its output; also while it is parked, or driven elsewhere.
+
+        Errors:
+            ExecutionFailed: it failed or was cancelled.
+            as `start`.
+        """
+        return await self.result(await self.start(flow, principal, value, execution_id=execution_id))
+
+    async def result(self, execution_id: str) -> Any:
+        """The output of an execution, or of the one that it continues as, once it has ended.
+
+        Errors:
+            ExecutionFailed: it failed or was cancelled, or there is no such execution.
+        """
+        while True:
+            end = await self._end_of(execution_id)
+            if end.kind == "continued":
+                execution_id = successor_id(execution_id)
+                continue
+            if end.kind == "completed":
+                return _reread(end.text)
+            raise ExecutionFailed(execution_id, end.kind, _reread(end.text) if end.kind == "failed" else None)
+
+    async def _end_of(self, execution_id: str) -> End:
+        future = self._awaited.get(execution_id)
+        if future is None:
+            future = self._awaited[execution_id] = asyncio.get_running_loop().create_future()
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_FOR_END):
+                        return await asyncio.shield(future)
+                if execution_id not in self.active:
+                    found = await self.gateway.end(execution_id)
+                    if found is not None:
+                        return found
+        finally:
+            if not future.done():
+                future.cancel()
+            self._awaited.pop(execution_id, None)
+
+    # -- what drives tell --------------------------------------------------------------------------
+
+    def begun(self, drive: Drive) -> None:
+        """Its start is on disk."""
+        self.counts.started += 1
+        self.keeper.held(drive.execution_id, drive.since)
+        waiting = self._starting.pop(drive.execution_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def not_started(self, drive: Drive, row: Row) -> None:
+        """Its start was refused."""
+        if row["outcome"] == "exists" and drive.tried_before:
+            self._in_background(self._start_after_doubt(drive))
+            return
+        self._forget(drive, "gone")
+        error: Exception = (
+            ExecutionAlreadyExistsError(drive.execution_id, row["message"])
+            if row["outcome"] == "exists"
+            else ExecutionRefusedError(row["reason"] or row["outcome"], row["message"])
+        )
+        self._start_failed(drive, error)
+
+    def _start_failed(self, drive: Drive, error: Exception) -> None:
+        waiting = self._starting.pop(drive.execution_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(error)
+
+    def parked(self, drive: Drive) -> None:
+        """It waits; its claim went with the park."""
+        self.counts.parked += 1
+        self._forget(drive, "parked")
+
+    def ended(self, drive: Drive, end: End | None) -> None:
+        """It has ended."""
+        if end is not None:
+            setattr(self.counts, end.kind, getattr(self.counts, end.kind) + 1)
+            waiting = self._awaited.get(drive.execution_id)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(end)
+            if end.kind == "continued" or "~" in drive.execution_id:
+                self.look()  # the successor is due, or the parent may be
+        self._forget(drive, "ended")
+
+    def lost(self, drive: Drive, reason: str) -> None:
+        """Somebody else has it; nothing of it is done here any more."""
+        if drive.state == "gone":
+            return
+        self.counts.lost += 1
+        log.info("execution %s is driven elsewhere (%s)", drive.execution_id, reason)
+        self._forget(drive, "gone")
+
+    def _claim_lost(self, execution_id: str) -> None:
+        drive = self.active.get(execution_id)
+        if drive is not None:
+            self.lost(drive, "claim")
+
+    def give_back(self, drive: Drive) -> None:
+        """Let another worker have it, now."""
+        self._forget(drive, "gone")
+        self._in_background(self._releases.get(drive.execution_id))
+
+    def put_off(self, drive: Drive) -> None:
+        """Let it be tried again later: not even its failure could be recorded."""
+        self._forget(drive, "gone")
+        self._in_background(self.gateway.put_off(drive.execution_id, _REFUSED))
+
+    def read_news(self, drive: Drive) -> None:
+        """Read what was added to its log, and let it go on."""
+        self._in_background(self._read_news(drive))
+
+    def report_divergence(self, drive: Drive, cause: str) -> None:
+        """Tell operators."""
+        self._in_background(self.gateway.report_divergence(drive.execution_id, drive.fence, cause))
+
+    def reconcile(self, drive: Drive) -> None:
+        """Find out what became of a write, once the database is back."""
+        self._in_background(self._reconcile(drive))
+
+    async def may_act(self, drive: Drive) -> bool:
+        """Whether an effect of it may be started: its claim holds; if not, it is let go."""
+        if await self.keeper.entitled(drive.execution_id) and drive.state == "driving":
+            return True
+        self.lost(drive, "claim")
+        return False
+
+    async def start_child(self, item: str) -> Row:
+        """Have another execution started."""
+        writer = _Start(item, self.journal)
+        return await writer.answer
+
+    def _forget(self, drive: Drive, state: Any) -> None:
+        self.keeper.dropped(drive.execution_id)
+        drive.drop(state)
+        if self.active.get(drive.execution_id) is drive:
+            del self.active[drive.execution_id]
+        self._space.set()
+
+    # -- looking for work --------------------------------------------------------------------------
+
+    async def _poll(self) -> None:
+        while not self.draining:
+            found = 0
+            room = min(_MOST_CLAIMS, self.limits.executions - len(self.active))
+            try:
+                if room > 0 and len(self.flows):
+                    await self.journal.room()
+                    found = await self._claim(room)
+            except Exception as error:  # noqa: BLE001 -- one look's error ends no worker
+                log.warning("could not look for due executions (%s), trying again", type(error).__name__)
+                await self._wait(self._pace.failed())
+                continue
+            if room <= 0:
+                self._space.clear()
+                await self._space.wait()
+            elif found < room:
+                await self._wait(self._pace.worked() if found else self._pace.idled())
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._nudge.wait()
+        self._nudge.clear()
+
+    async def _claim(self, room: int) -> int:
+        since = asyncio.get_running_loop().time()
+        claims = await self.gateway.claim(self.flows.names(), self.flows.versions(), room)
+        self.counts.claimed += len(claims)
+        taken: list[Drive] = []
+        gone: list[tuple[Drive, Claim]] = []
+        waiting: list[tuple[Drive, Claim]] = []
+        for claim in claims:
+            code = self.flows.find(claim.flow, claim.flow_version)
+            if code is None:
+                self._no_code(claim)
+                continue
+            old = self.active.get(claim.execution_id)
+            if old is not None:
+                self.lost(old, "claimed anew")
+            drive = Drive(self, code, claim.execution_id, claim.fence, since=since)
+            self.active[claim.execution_id] = drive
+            self.keeper.held(claim.execution_id, since)
+            if claim.status == "suspended":
+                waiting.append((drive, claim))
+            elif claim.attempts > 1:
+                gone.append((drive, claim))
+            else:
+                taken.append(drive)
+        if claims:
+            self._in_background(self._take(taken, waiting, gone))
+        return len(claims)
+
+    def _no_code(self, claim: Claim) -> None:
+        which = (claim.flow, claim.flow_version)
+        if which not in self._no_code_said:
+            self._no_code_said.add(which)
+            log.warning(
+                "no code here drives flow %s version %s; its executions are left to other workers, or migrate them",
+                *which,
+            )
+        self._in_background(self.gateway.put_off(claim.execution_id, _NO_CODE))
+
+    async def _take(
+        self, taken: list[Drive], waiting: list[tuple[Drive, Claim]], gone: list[tuple[Drive, Claim]]
+    ) -> None:
+        for drive, claim in gone:
+            if await self._recover(drive, claim):
+                taken.append(drive)
+        if waiting:
+            taken += await self._deliver([drive for drive, _ in waiting])
+        for drive, history in zip(taken, await self._histories(taken), strict=True):
+            if drive.state == "driving":
+                drive.load(history)
+                await asyncio.sleep(0)  # replaying many must not keep the others waiting
+
+    async def _recover(self, drive: Drive, claim: Claim) -> bool:
+        """Take over from a driver whose claim ran out, so often (clause E8)."""
+        got = await self.gateway.recover(claim, self.limits.recoveries)
+        if got.outcome == "recovered" and got.fence is not None:
+            drive.fence = got.fence
+            return True
+        self._forget(drive, "gone")
+        if got.reason == "exhausted":
+            log.error(
+                "execution %s: taken over too often without any progress; left alone", drive.execution_id
+            )
+            await self.gateway.put_off(drive.execution_id, _EXHAUSTED)
+        return False
+
+    async def _deliver(self, drives: list[Drive]) -> list[Drive]:
+        asked = [{"execution_id": drive.execution_id, "fence": drive.fence} for drive in drives]
+        taken = []
+        for drive, row in zip(drives, await self.gateway.deliver(asked), strict=True):
+            if row["outcome"] == "delivered":
+                taken.append(drive)
+            elif row["outcome"] == "held":
+                self._forget(drive, "gone")
+                self._in_background(self.gateway.put_off(drive.execution_id, _HELD_UP))
+            elif row["outcome"] == "none":
+                self.give_back(drive)
+            else:
+                self.lost(drive, row["reason"] or row["outcome"])
+        return taken
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def _histories(self, drives: Sequence[Drive]) -> list[list[Event]]:
+        """The whole log of each."""
+        histories = await self._read_all([(drive.execution_id, -1) for drive in drives])
+        for drive, history in zip(drives, histories, strict=True):
+            if history:
+                drive.head = history[-1][0]
+        return [[event for _, event in history] for history in histories]
+
+    async def _read_all(self, logs: Sequence[tuple[str, int]]) -> list[list[tuple[int, Event]]]:
+        if not logs:
+            return []
+        found = list(await self._read_pages(logs))
+        for place, page in enumerate(found):
+            last = page
+            while len(last) == _PAGE:
+                last = (await self._read_pages([(logs[place][0], last[-1][0])]))[0]
+                page += last
+        return found
+
+    async def _read_pages(self, logs: Sequence[tuple[str, int]]) -> Sequence[list[tuple[int, Event]]]:
+        asked = [{"execution_id": execution_id, "after": after} for execution_id, after in logs]
+        pages: list[list[tuple[int, Event]]] = [[] for _ in logs]
+        for row in await self.gateway.read(asked, _PAGE):
+            if row["outcome"] == "event":
+                pages[row["item"] - 1].append((row["seq"], (row["type"], row["data"])))
+        return pages
+
+    async def _read_news(self, drive: Drive) -> None:
+        since = drive.head_before
+        page = await self._reader.get((drive.execution_id, since))
+        news = page if len(page) < _PAGE else (await self._read_all([(drive.execution_id, since)]))[0]
+        if drive.state != "driving":
+            return
+        if news:
+            drive.head = news[-1][0]
+        drive.news([event for _, event in news])
+
+    # -- after doubt -------------------------------------------------------------------------------
+
+    async def _reconcile(self, drive: Drive) -> None:
+        """Take a new fence, so that what was sent cannot be written any more, and see whether it was."""
+        pause = 0.05
+        while drive.state in ("driving", "starting"):
+            try:
+                if await self._settled(drive):
+                    return
+            except AWAY:
+                await asyncio.sleep(pause)
+                pause = min(5.0, pause * 2)
+
+    async def _settled(self, drive: Drive) -> bool:
+        if drive.state == "starting":
+            drive.restart()
+            return True
+        seen = await self.gateway.head(drive.execution_id)
+        if seen.outcome != "found" or seen.fence != drive.fence:
+            if seen.status in ("completed", "failed", "cancelled", "continued") and drive.ending is not None:
+                self.ended(drive, drive.ending)
+            else:
+                self.lost(drive, "after the database was away")
+            return True
+        got = await self.gateway.refence(drive.execution_id, seen)
+        if got.reason == "moved":
+            return False
+        if got.outcome != "acquired" or got.fence is None:
+            if got.reason == "ended" and drive.ending is not None:
+                self.ended(drive, drive.ending)
+            else:
+                self.lost(drive, got.reason or got.outcome)
+            return True
+        tail = (await self._read_all([(drive.execution_id, drive.head)]))[0]
+        if tail:
+            drive.head = tail[-1][0]
+        drive.settle(got.fence, [event for _, event in tail])
+        return True
+
+    async def _start_after_doubt(self, drive: Drive) -> None:
+        """A start that may have been ours: if its claim is ours, it was."""
+        said: dict[str, str] = {}
+        with suppress(*AWAY):
+            said = await self.gateway.renew([drive.execution_id])
+        if said.get(drive.execution_id) == "renewed":
+            seen = await self.gateway.head(drive.execution_id)
+            if seen.fence is not None:
+                drive.started(seen.fence)
+                return
+        self._forget(drive, "gone")
+        self._start_failed(
+            drive,
+            ExecutionAlreadyExistsError(drive.execution_id, "expected an id that is free, found one in use"),
+        )
+
+    # -- small things ------------------------------------------------------------------------------
+
+    async def _release(self, execution_ids: Sequence[str]) -> Sequence[None]:
+        await self.gateway.release(execution_ids)
+        return [None] * len(execution_ids)
+
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(_guarded(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+class _Start:
+    """The start of an execution that is not driven by whoever asks for it."""
+
+    def __init__(self, item: str, journal: Journal) -> None:
+        self._item: str | None = item
+        self._text = item
+        self._journal = journal
+        self.answer: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
+        journal.submit(self)
+
+    def take(self) -> str | None:
+        item, self._item = self._item, None
+        return item
+
+    def answered(self, row: Row) -> None:
+        if not self.answer.done():
+            self.answer.set_result(row)
+
+    def uncertain(self) -> None:
+        # its id is its own: a second start finds the first
+        self._item = self._text
+        self._journal.submit(self)
+
+    def impossible(self, error: Exception) -> None:
+        self.answered(
+            {
+                "outcome": "refused",
+                "reason": type(error).__name__,
+                "message": "the database could not take it",
+            }
+        )
+
+
+async def _guarded(work: Coroutine[Any, Any, Any]) -> None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 -- what fails here is tried again by whoever claims next
+        log.warning("a call for an execution failed (%s); its claim runs out", type(error).__name__)
+
+
+def _reread(text: str) -> Any:
+    return as_recorded((), text)
