@@ -250,6 +250,9 @@ ACTS: Final[Mapping[str, Act]] = {
     "send": Act("parked", _send),
     "park": Act("running", _batch("park", events=STEP, waits=PARK)),
     "deliver": Act("parked", _one("deliver", _id, _fence)),
+    "deliver_batch": Act(
+        "parked", _one("deliver_batch", lambda c: Json([{"execution_id": c.id, "fence": c.fence}]))
+    ),
     "consume": Act(
         "parked",
         _one(
@@ -260,6 +263,8 @@ ACTS: Final[Mapping[str, Act]] = {
     "expire": Act("running", _expire, waits=False),
     "cancel": Act("running", _one("cancel_execution", _id, _say(OWNER), _say("why"))),
     "force_cancel": Act("parked", _one("cancel_execution", _id, _say(OWNER), _say("why"), _say(True))),
+    "migrate": Act("parked", _one("migrate_execution", _id, _say(2), _say(OWNER))),
+    "report_divergence": Act("running", _one("report_divergence", _id, _fence, _say("found another step"))),
     "resume_gate": Act("parked", _one("resume_gate", _id, _say("go"), _say(Json(True)), _say(OWNER))),
     "record_outcome": Act("ended", _one("record_outcome", _id, _say(Json("good")), _say(OWNER))),
     "fork": Act("running", _fork),

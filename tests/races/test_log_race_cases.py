@@ -428,7 +428,16 @@ def test_a_driver_that_waits_while_the_id_is_taken_again(log_ring: Ring, name: s
 
 @pytest.mark.clause("E2d", "E12c")
 @pytest.mark.parametrize(
-    "verb", ["send", "resume_gate", "cancel_execution", "record_outcome", "fork_execution", "discard_inbox"]
+    "verb",
+    [
+        "send",
+        "resume_gate",
+        "cancel_execution",
+        "migrate_execution",
+        "record_outcome",
+        "fork_execution",
+        "discard_inbox",
+    ],
 )
 def test_a_caller_that_waits_while_the_id_is_taken_by_another_owner(log_ring: Ring, verb: str) -> None:
     case = log_ring.stage("running")
@@ -436,6 +445,7 @@ def test_a_caller_that_waits_while_the_id_is_taken_by_another_owner(log_ring: Ri
         "send": ("bell", Json(1), OWNER),
         "resume_gate": ("go", Json(1), OWNER),
         "cancel_execution": (OWNER,),
+        "migrate_execution": (2, OWNER),
         "record_outcome": (Json(1), OWNER),
         "fork_execution": (0, OWNER, unique_name("x")),
         "discard_inbox": ("news", "op"),

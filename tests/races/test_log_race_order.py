@@ -262,9 +262,18 @@ class Caller:
         """What it does, and how often."""
         for weight, acts in {
             20: (self.batch,),
-            4: (self.send, self.deliver, self.claim, self.cancel),
+            4: (self.send, self.deliver, self.deliver_all, self.claim, self.cancel),
             3: (self.consume, self.gate, self.acquire, self.recover, self.start),
-            2: (self.discard, self.outcome, self.fork, self.snapshot, self.content, self.delete, self.tick),
+            2: (
+                self.migrate,
+                self.discard,
+                self.outcome,
+                self.fork,
+                self.snapshot,
+                self.content,
+                self.delete,
+                self.tick,
+            ),
             1: (self.truncate, self.expire, self.purge, self.sweep, self.renew),
         }.items():
             yield from ((act, weight) for act in acts)
@@ -311,6 +320,11 @@ class Caller:
     def deliver(self, row: Row) -> list[Row]:
         return self.rival.calls("deliver", row["execution_id"], row["fence"])
 
+    def deliver_all(self, _: Row) -> list[Row]:
+        some = [self.target() for _ in range(self.random.randint(2, 6))]
+        wanted = [{"execution_id": row["execution_id"], "fence": row["fence"]} for row in some]
+        return self.rival.calls("deliver_batch", Json(wanted))
+
     def consume(self, row: Row) -> list[Row]:
         (found,) = self.rival.calls("next_message", row["execution_id"], row["fence"])
         if found["outcome"] != "message":
@@ -328,6 +342,9 @@ class Caller:
         return self.rival.calls(
             "cancel_execution", row["execution_id"], OWNER, None, self.random.random() < 0.5
         )
+
+    def migrate(self, row: Row) -> list[Row]:
+        return self.rival.calls("migrate_execution", row["execution_id"], self.random.randint(1, 3), OWNER)
 
     def outcome(self, row: Row) -> list[Row]:
         return self.rival.calls("record_outcome", row["execution_id"], Json(1), OWNER)
@@ -408,9 +425,10 @@ def storm(
 
 DONE: Final = {
     ("batch", "appended"), ("batch", "parked"), ("batch", "answered"), ("batch", "continued"), ("batch", "started"),
-    ("batch", "completed"), ("send", "sent"), ("deliver", "delivered"), ("consume", "consumed"), ("claim", "claimed"),
-    ("cancel", "cancelled"), ("cancel", "requested"), ("recover", "recovered"), ("delete", "deleted"),
-    ("gate", "resumed"), ("discard", "discarded"), ("fork", "forked"), ("snapshot", "saved"),
+    ("batch", "completed"), ("send", "sent"), ("deliver", "delivered"), ("deliver_all", "delivered"),
+    ("consume", "consumed"), ("claim", "claimed"), ("cancel", "cancelled"), ("cancel", "requested"),
+    ("migrate", "migrated"), ("recover", "recovered"), ("delete", "deleted"), ("gate", "resumed"),
+    ("discard", "discarded"), ("fork", "forked"), ("snapshot", "saved"),
 }  # fmt: skip
 
 
