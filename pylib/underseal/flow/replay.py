@@ -160,6 +160,8 @@ class Replay:
     def close(self) -> None:
         """Put the flow aside where it stands."""
         self._loop.close()
+        # without circles, what a flow held is freed at once and not by the collector
+        self._main = None
         self.ops.clear()
 
     def _started(self, data: Data) -> None:

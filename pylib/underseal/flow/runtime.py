@@ -265,22 +265,36 @@ class FlowRuntime:
             raise ExecutionFailed(execution_id, end.kind, _reread(end.text) if end.kind == "failed" else None)
 
     async def _end_of(self, execution_id: str) -> End:
-        future = self._awaited.get(execution_id)
-        if future is None:
-            future = self._awaited[execution_id] = asyncio.get_running_loop().create_future()
-        try:
-            while True:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_FOR_END):
-                        return await asyncio.shield(future)
-                if execution_id not in self.active:
-                    found = await self.gateway.end(execution_id)
-                    if found is not None:
-                        return found
-        finally:
-            if not future.done():
-                future.cancel()
-            self._awaited.pop(execution_id, None)
+        found = self._awaited.get(execution_id)
+        if found is None:
+            found = self._awaited[execution_id] = asyncio.get_running_loop().create_future()
+            if execution_id not in self.active:
+                self._look_for_end(execution_id, found)
+        # whoever gives up must not take the others along
+        return await asyncio.shield(found)
+
+    def _look_for_end(self, execution_id: str, found: asyncio.Future[End]) -> None:
+        """It is not driven here: look from time to time how it stands, as long as somebody waits."""
+
+        async def looking() -> None:
+            while not found.done() and execution_id not in self.active:
+                try:
+                    end = await self.gateway.end(execution_id)
+                except ExecutionFailed as error:
+                    found.set_exception(error)
+                    return
+                except AWAY:
+                    end = None
+                if end is not None and not found.done():
+                    self._tell_end(execution_id, end)
+                await asyncio.sleep(_LOOK_FOR_END)
+
+        self._in_background(looking())
+
+    def _tell_end(self, execution_id: str, end: End) -> None:
+        waiting = self._awaited.pop(execution_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(end)
 
     # -- what drives tell --------------------------------------------------------------------------
 
@@ -319,9 +333,7 @@ class FlowRuntime:
         """It has ended."""
         if end is not None:
             setattr(self.counts, end.kind, getattr(self.counts, end.kind) + 1)
-            waiting = self._awaited.get(drive.execution_id)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(end)
+            self._tell_end(drive.execution_id, end)
             if end.kind == "continued" or "~" in drive.execution_id:
                 self.look()  # the successor is due, or the parent may be
         self._forget(drive, "ended")
@@ -378,6 +390,9 @@ class FlowRuntime:
         drive.drop(state)
         if self.active.get(drive.execution_id) is drive:
             del self.active[drive.execution_id]
+        waiting = self._awaited.get(drive.execution_id)
+        if waiting is not None:
+            self._look_for_end(drive.execution_id, waiting)
         self._space.set()
 
     # -- looking for work --------------------------------------------------------------------------

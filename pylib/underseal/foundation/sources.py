@@ -221,9 +221,19 @@ class AsyncPoolSource:
     owns = True
 
     def __init__(
-        self, pool: str | AsyncConnectionPool[Any], *, max_size: int = 10, prepare_threshold: int | None = 5
+        self,
+        pool: str | AsyncConnectionPool[Any],
+        *,
+        max_size: int = 10,
+        prepare_threshold: int | None = 5,
+        check: bool = True,
     ) -> None:
-        """Take a pool, or make one that opens at its first use; parameters as in `PoolSource`."""
+        """Take a pool, or make one that opens at its first use.
+
+        Parameters:
+            pool, max_size, prepare_threshold: as in `PoolSource`.
+            check: whether a connection is tried before it is lent; not for whoever bears a failed call and calls often.
+        """
         self._mine = isinstance(pool, str)
         self._pool: AsyncConnectionPool[Any] = (
             AsyncConnectionPool(
@@ -231,7 +241,7 @@ class AsyncPoolSource:
                 min_size=0,
                 max_size=max_size,
                 open=False,
-                check=AsyncConnectionPool.check_connection,
+                check=AsyncConnectionPool.check_connection if check else None,
                 kwargs={"autocommit": True, "prepare_threshold": prepare_threshold, "context": _READING},
                 name="underseal",
             )

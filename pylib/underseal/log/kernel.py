@@ -117,12 +117,15 @@ def append_if_unchanged(
 
 def append_batch(items: Sequence[Mapping[str, Any]]) -> Steps[list[Row]]:
     """`underseal.append_batch`; an item is what batch.py makes."""
-    return write_batch(json_text(items))
+    return query("select * from underseal.append_batch(%s::json)", (json_text(items),))
 
 
 def write_batch(items: str) -> Steps[list[Row]]:
-    """`underseal.append_batch`, of items that are a JSON array already."""
-    return query("select * from underseal.append_batch(%s::json)", (items,))
+    """`underseal.append_batch`, of items that are a JSON array already; without what the caller knows by their order."""
+    return query(
+        "select outcome, reason, message, head, fence, cancel_requested from underseal.append_batch(%s::json)",
+        (items,),
+    )
 
 
 def read_logs(
