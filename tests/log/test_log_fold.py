@@ -242,3 +242,107 @@ def test_members_and_lines() -> None:
         "c~a2": ("a2", "a2"),
     }
     assert {name: (member_of(name), line_of(member_of(name))) for name in ids} == ids
+
+
+DONE: Told = ("EXECUTION_COMPLETED", {"output": 1})
+SEALED: dict[str, Any] = {"seal": {"v": 1, "cipher": "loom/aes-256-gcm", "covers": ["STEP_DONE.x"]}}
+
+
+def several(*told: Sequence[Told]) -> list[History]:
+    """Histories of executions of chains of their own, or of one chain."""
+    made = [History(name) for name in ("c", "d", "e~kid")[: len(told)]]
+    for one, events in zip(made, told, strict=True):
+        for kind, data in events:
+            one.add(kind, data)
+    return made
+
+
+@pytest.mark.clause("E4a")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([START], [[STEP], [STEP], [STEP]]),
+        ([START], [[STEP], [DONE], [FAILED]]),
+        ([START], [[STEP, STEP], [STEP, DONE], [FAILED]]),
+        ([START, TAKEN, TAKEN], [[STEP], [DONE], [FAILED]]),
+        ([START, TAKEN, TAKEN], [[STEP, STEP], [STEP, DONE], [STEP, FAILED]]),
+        ([START, park(A, B), fired("a")], [[STEP], [DONE], [FAILED]]),
+        ([START, park(A, B), fired("a")], [[STEP, STEP], [STEP, DONE], [STEP, FAILED]]),
+        ([START, ASKED], [[STEP], [DONE], [STEP, FAILED]]),
+    ],
+)
+def test_many_executions_fold_in_one_statement_as_one_by_one(
+    kernel: Kernel, before: list[Told], after: list[list[Told]]
+) -> None:
+    made = several(*([*before, *more] for more in after))
+    insert(kernel, [event for one in made for event in one.events[:1]])
+    if before[1:]:
+        insert(kernel, [event for one in made for event in one.events[1 : len(before)]])
+    insert(kernel, [event for one in made for event in one.events[len(before) :]])
+    for one in made:
+        agrees(kernel, [one])
+    left = kernel.rows("select chain_id, kind from underseal.wake order by chain_id")
+    assert left == [
+        {"chain_id": one.place[0], "kind": "drive"} for one in made if folded_status(kernel, one) == "running"
+    ]
+
+
+def folded_status(kernel: Kernel, made: History) -> str:
+    """The status in the tables."""
+    (row,) = kernel.rows(
+        "select status from underseal.execution where chain_id = %s and member = %s", *made.place
+    )
+    status: str = row["status"]
+    return status
+
+
+@pytest.mark.clause("E4a")
+@pytest.mark.parametrize("kinds", [[STEP, STEP], [STEP, DONE], [FAILED, STEP]])
+def test_a_marker_seals_its_execution_alone(kernel: Kernel, kinds: list[Told]) -> None:
+    first, second = several([START], [START])
+    insert(kernel, [*first.events, *second.events])
+    first.add(*kinds[0], SEALED)
+    second.add(*kinds[1])
+    insert(kernel, [first.events[1], second.events[1]])
+    agrees(kernel, [first])
+    agrees(kernel, [second])
+
+
+@pytest.mark.clause("E1a", "E1b", "E4a")
+@pytest.mark.parametrize(
+    ("before", "wrong"),
+    [
+        ([START], [STEP, STEP]),
+        ([START, DONE], [STEP]),
+        ([START, DONE], [DONE]),
+        ([START, park(A)], [STEP]),
+        ([START, park(A)], [FAILED]),
+        ([START, DONE], [STEP, DONE]),
+        ([START], [DONE, STEP]),
+        ([START], [FAILED, DONE]),
+        ([START], [DONE, DONE]),
+        ([START, park(A)], [STEP, STEP]),
+    ],
+)
+@pytest.mark.parametrize("hole", [False, True])
+def test_one_that_cannot_follow_refuses_the_statement(
+    kernel: Kernel, before: list[Told], wrong: list[Told], hole: bool
+) -> None:
+    good = several([START, STEP])[0]
+    insert(kernel, good.events[:1])
+    for seq, (kind, data) in enumerate(before):
+        insert(kernel, [LogEvent("d", seq, kind, data, BEGAN)])
+    place = len(before) + (hole or (before == [START] and wrong == [STEP, STEP]))
+    bad = [LogEvent("d", place + n, kind, data, BEGAN) for n, (kind, data) in enumerate(wrong)]
+    with pytest.raises(psycopg.Error) as caught, kernel.connection.transaction():
+        insert(kernel, [good.events[1], *bad])
+    assert caught.value.sqlstate in {"US002", "US005"}
+
+
+@pytest.mark.clause("E1c", "E4a")
+def test_a_crowd_of_starts_folds_as_each_alone(kernel: Kernel) -> None:
+    made = several([START], [("EXECUTION_STARTED", {**START[1], "owner": None, "flow_version": 3})], [START])
+    insert(kernel, [event for one in made for event in one.events])
+    for one in made:
+        agrees(kernel, [one])
+    assert [row["kind"] for row in kernel.rows("select kind from underseal.wake")] == ["drive"] * 3

@@ -6,6 +6,7 @@ import json
 import secrets
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.log.logs import FLOW, Logs
@@ -144,3 +145,136 @@ def test_a_principal_too_long_for_the_indexes_is_nobody(logs: Logs) -> None:
         ("denied", "no-principal"),
         ("started", None),
     ]
+
+
+NO_EVENTS = ["3", '"x"', "{}", "[3]", "[null]", '[{"type": "A"}, 3]', '[{"type": "A"}, ["B"]]']
+
+
+@pytest.mark.clause("E2f")
+@pytest.mark.parametrize("events", NO_EVENTS)
+def test_an_item_whose_events_are_none_is_refused_alone(logs: Logs, events: str) -> None:
+    logs.start("a", "b")
+    broken = f'{{"verb": "complete", "execution_id": "b", "fence": 1, "events": {events}}}'
+    second, first = logs.calls("append_batch", f"[{broken}, {item('a', '{}')}]")
+    assert (first["outcome"], first["reason"]) == ("appended", None)
+    assert (second["execution_id"], second["outcome"], second["reason"]) == (
+        "b",
+        "refused",
+        "malformed-events",
+    )
+    assert second["message"].startswith("Expected an array of objects")
+    assert logs.value("select count(*) from underseal.event where chain_id = 'b'") == 1
+
+
+@pytest.mark.clause("E2f")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "3",
+        "null",
+        "[]",
+        '{"verb": "append", "execution_id": "b", "fence": "first", "events": []}',
+        '{"verb": "append", "execution_id": "b", "fence": 1e30, "events": []}',
+        '{"verb": "append", "execution_id": "b", "fence": 1, "incarnation": "b", "events": []}',
+        '{"verb": "start", "execution_id": "b", "flow": "f", "flow_version": 1.5, "principal": "ann"}',
+        '{"verb": "start", "execution_id": "b", "flow": "f", "flow_version": 1, "principal": "ann", "after": "soon"}',
+    ],
+)
+def test_an_item_of_another_form_is_refused_alone(logs: Logs, broken: str) -> None:
+    logs.start("a")
+    first, second = logs.calls("append_batch", f"[{item('a', '{}')}, {broken}]")
+    assert (first["outcome"], first["reason"]) == ("appended", None)
+    assert second["execution_id"] == ("b" if '"b"' in broken else None)
+    assert (second["outcome"], second["reason"]) == ("refused", "malformed-item")
+    assert second["message"].startswith("Expected an item")
+
+
+@pytest.mark.clause("E2f")
+@pytest.mark.parametrize("events", [one for one in NO_EVENTS if one.startswith("[")])
+def test_events_that_are_none_are_a_refusal(logs: Logs, events: str) -> None:
+    logs.start("a")
+    answer = logs.call("append", "a", 1, events)
+    assert (answer["outcome"], answer["reason"], answer["head"]) == ("refused", "malformed-events", 0)
+    assert logs.value("select head from underseal.execution") == 0
+
+
+@pytest.mark.clause("E1a")
+@pytest.mark.parametrize("data", ['"data": null', '"data": {}', '"other": 1', '"data": 3, "data": {}'])
+def test_one_event_and_several_are_read_alike(logs: Logs, data: str) -> None:
+    logs.start("a", "b", "c")
+    event = f'{{"type": "A", {data}}}'
+    assert logs.call("append", "a", 1, f"[{event}]")["outcome"] == "appended"
+    assert logs.call("append", "b", 1, f"[{event}, {event}]")["head"] == 2
+    assert logs.calls(
+        "append_batch", f'[{{"verb": "append", "execution_id": "c", "fence": 1, "events": [{event}]}}]'
+    )
+    assert logs.value("select count(distinct data::text) from underseal.event where seq > 0") == 1
+    assert logs.call("append", "a", 1, "[]")["head"] == 1
+
+
+@pytest.mark.clause("E2f")
+@pytest.mark.parametrize("batch", ["3", '"x"', "{}", "null", None])
+def test_a_batch_is_an_array(logs: Logs, batch: str | None) -> None:
+    with pytest.raises(psycopg.Error, match="expected a JSON array of items") as caught:
+        logs.calls("append_batch", batch)
+    assert caught.value.sqlstate == "US001"
+
+
+@pytest.mark.clause("E2f")
+def test_one_execution_under_two_spellings_is_one(logs: Logs) -> None:
+    logs.start("a")
+    spelled = {"verb": "append", "fence": 1, "events": [{"type": "A"}]}
+    items = [{**spelled, "execution_id": "a"}, {**spelled, "execution_id": "a~"}]
+    first, second = logs.calls("append_batch", json.dumps(items))
+    assert (first["outcome"], second["outcome"], second["reason"]) == (
+        "appended",
+        "conflict",
+        "same-execution",
+    )
+    assert second["head"] == 1
+
+
+@pytest.mark.clause("E2f")
+def test_of_what_a_start_was_not_judged_by_nothing_is_said(logs: Logs) -> None:
+    logs.start("a", owner="bob")
+    start = {"verb": "start", "execution_id": "a", "flow": "", "flow_version": 1, "principal": "ann"}
+    (answer,) = logs.calls("append_batch", json.dumps([start]))
+    assert (answer["outcome"], answer["reason"]) == ("refused", "malformed-flow")
+    assert [answer[name] for name in ("status", "head", "fence", "cancel_requested")] == [None] * 4
+
+
+@pytest.mark.clause("E3")
+@pytest.mark.parametrize(("flow", "principal"), [("", "ann"), ("f", None)])
+def test_a_start_that_is_refused_names_no_execution(logs: Logs, flow: str, principal: str | None) -> None:
+    (answer,) = logs.rows("select * from underseal.start_execution(%s, %s)", flow, principal)
+    assert answer["outcome"] in ("refused", "denied")
+    assert answer["execution_id"] is None
+    (chosen,) = logs.rows("select * from underseal.start_execution(%s, %s, null, 'mine')", flow, principal)
+    assert chosen["execution_id"] == "mine"
+
+
+@pytest.mark.clause("E7")
+@pytest.mark.parametrize(
+    ("waits", "outcome"),
+    [
+        ('[{"wait": "w", "arms": [{"for": 1e400}]}]', "parked"),
+        ('[{"wait": "w", "arms": [{"for": 1e-400}]}]', "answered"),
+        (f'[{{"wait": "w", "arms": [{{"for": {"9" * 400}}}]}}]', "parked"),
+        (f'[{{"wait": "w", "arms": [{{"for": 0.{"0" * 400}1}}]}}]', "answered"),
+        ('[{"wait": "w", "arms": [{"for": 1e999999}]}]', "refused"),
+        (f'[{{"wait": "w", "arms": [{{"for": {"9" * 140_000}}}]}}]', "refused"),
+        (f'[{{"wait": "w", "arms": [{{"for": -{"9" * 400}}}]}}]', "refused"),
+        ('[{"wait": "w", "arms": [{"for": "soon"}]}]', "refused"),
+        ('[{"wait": "w", "arms": [{"for": "NaN"}]}]', "refused"),
+        ('[{"wait": "w", "arms": [{"for": "1"}]}]', "refused"),
+        ('[{"wait": "w\\u0041", "arms": [{"topic": "t"}]}]', "parked"),
+        ('["w"]', "refused"),
+        ('"w"', "refused"),
+    ],
+)
+def test_no_wait_breaks_the_batch_it_is_in(logs: Logs, waits: str, outcome: str) -> None:
+    logs.start("a", "b")
+    park = f'{{"verb": "park", "execution_id": "b", "fence": 1, "waits": {waits}}}'
+    first, second = logs.calls("append_batch", f"[{item('a', '{}')}, {park}]")
+    assert (first["outcome"], second["outcome"]) == ("appended", outcome)
+    assert (second["reason"] == "malformed-waits") == (outcome == "refused")
