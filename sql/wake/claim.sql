@@ -85,7 +85,17 @@ as $$
 $$;
 comment on function underseal._is_claimed(text, text, timestamptz) is 'Whether a claim of an execution holds, whichever of its wakes it came by.';
 
-create or replace function underseal.claim_due(worker text, flows text[], lease interval, max_wakes integer default 100)
+create or replace function underseal._is_within(chain_id text, member text, newest integer) returns boolean
+language sql stable
+as $$
+  select exists (
+    select from underseal.execution e
+    where e.chain_id = _is_within.chain_id and e.member = _is_within.member and e.flow_version <= newest)
+$$;
+comment on function underseal._is_within(text, text, integer) is 'Whether an execution is of no newer version of its flow than this one.';
+
+create or replace function underseal.claim_due(
+  worker text, flows text[], lease interval, max_wakes integer default 100, flow_versions integer[] default null)
 returns table (
   outcome text, reason text, message text, kind text, execution_id text, flow text, flow_version integer, status text,
   head bigint, fence bigint, incarnation uuid, attempts integer, wake_at timestamptz, cancel_requested boolean)
@@ -112,24 +122,35 @@ begin
   if found then
     return;
   end if;
+  if cardinality(flow_versions) <> cardinality(flows) then
+    outcome := 'refused';
+    reason := 'malformed-claim';
+    message := 'Expected as many versions as flows, or none, found another number. Give the newest version of each flow that this worker can drive.';
+    return next;
+    return;
+  end if;
   perform underseal._raise_floors(flows, moment);
 
   -- How many of each flow: they take turns, so that one flow's backlog starves no other.
   with due as materialized (
-    select f.flow, l.floor_at, row_number() over (partition by f.flow order by w.wake_at) as turn, w.wake_at
-    from (select distinct n.flow from unnest(flows) as n (flow)) f
+    select f.flow, f.newest, l.floor_at, row_number() over (partition by f.flow order by w.wake_at) as turn, w.wake_at
+    from (
+      select n.flow, case when bool_and(n.version is not null) then max(n.version) end as newest
+      from unnest(flows, flow_versions) as n (flow, version)
+      group by n.flow) f
     left join underseal.wake_floor l on l.flow = f.flow
     cross join lateral (
       select w.wake_at from underseal.wake w
       where w.flow = f.flow and w.wake_at > coalesce(l.floor_at, '-infinity') and w.wake_at <= moment
         and w.kind in ('drive', 'timer', 'inbox') and (w.claimed_until is null or w.claimed_until <= moment)
         and (w.kind = 'drive' or not underseal._is_claimed(w.chain_id, w.member, moment))
+        and (f.newest is null or underseal._is_within(w.chain_id, w.member, f.newest))
       order by w.wake_at
       limit max_wakes) w
     order by turn, w.wake_at
     limit max_wakes),
   share as (
-    select d.flow, d.floor_at, count(*) as most from due d group by d.flow, d.floor_at)
+    select d.flow, d.newest, d.floor_at, count(*) as most from due d group by d.flow, d.newest, d.floor_at)
   select array_agg(a.chain_id), array_agg(a.member) into chains, members
   from (
     select distinct w.chain_id, w.member
@@ -142,6 +163,7 @@ begin
       where w.flow = s.flow and w.wake_at > coalesce(s.floor_at, '-infinity') and w.wake_at <= moment
         and w.kind in ('drive', 'timer', 'inbox') and (w.claimed_until is null or w.claimed_until <= moment)
         and (w.kind = 'drive' or not underseal._is_claimed(w.chain_id, w.member, moment))
+        and (s.newest is null or e.flow_version <= s.newest)
       order by w.wake_at
       limit s.most
       for no key update skip locked) w) a;
@@ -200,8 +222,8 @@ begin
   order by d.wake_at, d.chain_id, d.member;
 end
 $$;
-comment on function underseal.claim_due(text, text[], interval, integer) is
-  'Claims executions of these flows that have something due: a start or a run whose driver is gone (drive), an instant that a wait waits for (timer), a message for a wait (inbox). One row an execution, whatever is due of it, with a new fence taken in the same call; the oldest first, the flows in turn; at most max_wakes (1 to 10,000). The claim holds for the lease (1 second to 1 hour) and is claimable again after it; attempts counts the claims since the wake came to be. Never waits: what another session holds is passed by. Wakes of executions that ended or vanished are removed. Outcomes: claimed rows, none where nothing is due; refused (malformed-claim); denied (E7, E8).';
+comment on function underseal.claim_due(text, text[], interval, integer, integer[]) is
+  'Claims executions of these flows that have something due: a start or a run whose driver is gone (drive), an instant that a wait waits for (timer), a message for a wait (inbox). One row an execution, whatever is due of it, with a new fence taken in the same call; the oldest first, the flows in turn; at most max_wakes (1 to 10,000). flow_versions: for each of the flows the newest version that the worker can drive, null for any; executions of newer ones are left to others. The claim holds for the lease (1 second to 1 hour) and is claimable again after it; attempts counts the claims since the wake came to be. Never waits: what another session holds is passed by. Wakes of executions that ended or vanished are removed. Outcomes: claimed rows, none where nothing is due; refused (malformed-claim); denied (E7, E8).';
 
 create or replace function underseal.renew_claims(worker text, execution_ids text[], lease interval)
 returns table (outcome text, reason text, message text, execution_id text)

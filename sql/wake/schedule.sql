@@ -123,7 +123,7 @@ begin
   end if;
   flaw := case
     when coalesce(name, '') !~ '^[^~[:cntrl:]]{1,150}$' then 'malformed-name'
-    when coalesce(flow, '') !~ '^[^[:cntrl:]]{1,200}$' or coalesce(flow_version, 0) < 1 then 'malformed-flow'
+    when coalesce(flow, '') !~ '^[^[:cntrl:]]+$' or length(flow) > 200 or coalesce(flow_version, 0) < 1 then 'malformed-flow'
     when coalesce(fields, '') !~ '^[0-9A-Za-z*/,#-]+( [0-9A-Za-z*/,#-]+){4,5}$' or length(fields) > 200 then 'malformed-cron'
     when coalesce(time_zone, '') !~ '^[A-Za-z0-9_+/-]{1,64}$' then 'malformed-zone'
     when coalesce(missed, '') not in ('skip', 'latest', 'all') then 'malformed-missed'

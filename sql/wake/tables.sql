@@ -66,7 +66,7 @@ create table underseal.schedule (
   constraint schedule_named check (length(name) between 1 and 150 and name !~ '[~[:cntrl:]]'),
   constraint schedule_version_positive check (flow_version > 0),
   constraint schedule_missed_known check (missed in ('skip', 'latest', 'all')),
-  constraint schedule_flow_named check (flow ~ '^[^[:cntrl:]]{1,200}$'),
+  constraint schedule_flow_named check (flow ~ '^[^[:cntrl:]]+$' and length(flow) <= 200),
   constraint schedule_cron_fields check (cron ~ '^[0-9A-Za-z*/,#-]+( [0-9A-Za-z*/,#-]+){4,5}$' and length(cron) <= 200),
   constraint schedule_zone_named check (time_zone ~ '^[A-Za-z0-9_+/-]{1,64}$'),
   constraint schedule_owned check (owner <> '')

@@ -39,6 +39,7 @@ INLINED = {
     "_retention": "a constant",
     "_fires_limit": "a constant",
     "_is_claimed": "judged for every due timer and message",
+    "_is_within": "judged for every due wake of a flow whose newer versions are left to others",
     "_is_readable": "a comparison with constants, five for every claim",
     "_run_lease": "a constant",
     "_serves": "judged for every row of a claim",

@@ -90,9 +90,10 @@ class AsyncClaims(_AsyncClient):
         *,
         lease: timedelta = LEASE,
         limit: int = 100,
+        versions: Iterable[int | None] | None = None,
         connection: Connection | None = None,
     ) -> list[Claim]:
-        return await self._do(claims.claim_due(worker, flows, lease, limit), connection)
+        return await self._do(claims.claim_due(worker, flows, lease, limit, versions), connection)
 
     @_twin(Claims)
     async def renew(

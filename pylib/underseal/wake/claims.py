@@ -26,9 +26,15 @@ def allowed(row: Row) -> Row:
     return row
 
 
-def claim_due(worker: str, flows: Iterable[str], lease: timedelta, limit: int) -> Steps[list[Claim]]:
+def claim_due(
+    worker: str,
+    flows: Iterable[str],
+    lease: timedelta,
+    limit: int,
+    versions: Iterable[int | None] | None = None,
+) -> Steps[list[Claim]]:
     """Claim what is due."""
-    rows = yield from kernel.claim_due(worker, flows, lease, limit)
+    rows = yield from kernel.claim_due(worker, flows, lease, limit, versions)
     return [Claim.from_row(allowed(row)) for row in rows]
 
 

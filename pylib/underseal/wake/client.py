@@ -164,6 +164,7 @@ class Claims(_Client):
         *,
         lease: timedelta = LEASE,
         limit: int = 100,
+        versions: Iterable[int | None] | None = None,
         connection: Connection | None = None,
     ) -> list[Claim]:
         """Claim executions that have something due, each with a new fence.
@@ -173,13 +174,15 @@ class Claims(_Client):
             flows: the flows it can drive; they take turns.
             lease: how long the claims hold, 1 second to 1 hour.
             limit: at most so many, up to 10,000.
+            versions: for each of the flows, in the same order, the newest version it can drive, None for any;
+                executions of newer ones are left to others. None altogether for any version of all.
             connection: the caller's own, if wanted.
 
         Errors:
             AccessDenied: this login may not use that worker's name.
-            ValueError: a lease or a limit out of range.
+            ValueError: a lease or a limit out of range, or not as many versions as flows.
         """
-        return self._do(claims.claim_due(worker, flows, lease, limit), connection)
+        return self._do(claims.claim_due(worker, flows, lease, limit, versions), connection)
 
     def renew(
         self,

@@ -26,11 +26,18 @@ def database_clock() -> Steps[datetime]:
 # -- claims --------------------------------------------------------------------------------------------
 
 
-def claim_due(worker: str, flows: Iterable[str], lease: timedelta, max_wakes: int) -> Steps[list[Row]]:
+def claim_due(
+    worker: str,
+    flows: Iterable[str],
+    lease: timedelta,
+    max_wakes: int,
+    versions: Iterable[int | None] | None = None,
+) -> Steps[list[Row]]:
     """`underseal.claim_due`."""
+    newest = None if versions is None else list(versions)
     return query(
-        "select * from underseal.claim_due(%s, %s::text[], %s::interval, %s::integer)",
-        (worker, list(flows), interval_text(lease), max_wakes),
+        "select * from underseal.claim_due(%s, %s::text[], %s::interval, %s::integer, %s::integer[])",
+        (worker, list(flows), interval_text(lease), max_wakes, newest),
     )
 
 
