@@ -22,6 +22,7 @@ from underseal.errors import (
 from underseal.held.async_client import AsyncUnderseal
 from underseal.held.client import Underseal
 from underseal.held.model import (
+    Awaited,
     Echo,
     Effect,
     Event,
@@ -70,6 +71,7 @@ __all__ = [
     "AsyncExecutions",
     "AsyncFollowing",
     "AsyncUnderseal",
+    "Awaited",
     "CancelOutcome",
     "CanonicalError",
     "Compacted",

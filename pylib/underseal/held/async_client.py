@@ -207,10 +207,16 @@ class AsyncUnderseal:
 
     @_twin
     async def request(
-        self, type: str, principal: Principal, params: Any, *, connection: Connection | None = None
+        self,
+        type: str,
+        principal: Principal,
+        params: Any,
+        *,
+        operation_id: UUID | None = None,
+        connection: Connection | None = None,
     ) -> Held:
         """See `Underseal.request`."""
-        return await self._do(verbs.request(self._core, type, principal, params), connection)
+        return await self._do(verbs.request(self._core, type, principal, params, operation_id), connection)
 
     @_twin
     async def resubmit(self, type: str, principal: Principal, params: Any) -> Held | RunReport:

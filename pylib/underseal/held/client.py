@@ -263,7 +263,13 @@ class Underseal:
     # -- requesting --------------------------------------------------------------------------------
 
     def request(
-        self, type: str, principal: Principal, params: Any, *, connection: Connection | None = None
+        self,
+        type: str,
+        principal: Principal,
+        params: Any,
+        *,
+        operation_id: UUID | None = None,
+        connection: Connection | None = None,
     ) -> Held:
         """Hold a request by the name of its type, gated here or done by SQL functions.
 
@@ -273,14 +279,17 @@ class Underseal:
             type: the type.
             principal: who asks.
             params: the parameter model, or what it validates.
+            operation_id: an id of the caller's choice, a random one kept for this. A repetition after a crash then
+                finds what it requested, also when that has ended: the same requester's, of the same type and
+                parameters. Hidden parameters of one that has ended can no longer be compared.
             connection: the caller's own: the operation exists if and only if that commits.
 
         Errors:
             ParametersRefused, CanonicalError: the parameters.
-            RequestRefused: `unknown-type`, `version-changed`, `provider-disarmed`, `redaction-leak`…
+            RequestRefused: `unknown-type`, `version-changed`, `provider-disarmed`, `redaction-leak`, `id-taken`…
             SealError: a key is missing here.
         """
-        return self._do(verbs.request(self._core, type, principal, params), connection)
+        return self._do(verbs.request(self._core, type, principal, params, operation_id), connection)
 
     def resubmit(self, type: str, principal: Principal, params: Any) -> Held | RunReport:
         """Repeat a BY_REQUESTER request, and run it if it is approved (clause H7.2).

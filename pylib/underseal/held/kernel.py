@@ -78,6 +78,11 @@ def request_operation(arguments: Mapping[str, Any]) -> Steps[Row]:
     return rows[0]
 
 
+def await_operation(operation_id: UUID, execution_id: str, fence: int) -> Steps[Row]:
+    """`underseal.await_operation`."""
+    return _one("select * from underseal.await_operation(%s, %s, %s)", operation_id, execution_id, fence)
+
+
 def get_operation(operation_id: UUID, principal: str) -> Steps[Row]:
     """`underseal.get_operation`."""
     return _one("select * from underseal.get_operation(%s, %s)", operation_id, principal)

@@ -106,8 +106,8 @@ class Held:
 
     Attributes:
         operation_id: the operation, new or already open.
-        state: its state; `HELD`, or that of an open duplicate.
-        duplicate: whether the same request was open already.
+        state: its state; `HELD`, or that of a duplicate.
+        duplicate: whether the same request was open already, or was made before under an id the caller chose.
         params_hash: the hash that binds the parameters.
         requested_at: database instant of the request.
         expires_at: database instant from which on nobody can vote.
@@ -338,6 +338,19 @@ class Outcome:
     outcome: str
     reason: str | None = None
     message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited(Outcome):
+    """Whether an execution will be told of an operation's end.
+
+    Attributes:
+        outcome: `awaited`; `unchanged` (it was awaited before); `told` (it has ended, and the message is in the inbox);
+            `not-found`; `conflict` (`stale-fence`, `ended`); `refused` (`foreign`, `by-requester`).
+        state: the operation's state now, where it is awaited or told.
+    """
+
+    state: State | None = None
 
 
 @dataclass(frozen=True, slots=True)

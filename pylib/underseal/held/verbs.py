@@ -22,6 +22,7 @@ from underseal.held import kernel
 from underseal.held.core import Core
 from underseal.held.gate import hold_or_run
 from underseal.held.model import (
+    Awaited,
     Decision,
     Echo,
     Event,
@@ -67,10 +68,18 @@ def operation_key(operation: Operation | Echo | Held | UUID) -> UUID:
     return operation if isinstance(operation, UUID) else operation.operation_id
 
 
-def request(core: Core, type: str, principal: Principal, params: Any) -> Steps[Held]:
+def request(
+    core: Core, type: str, principal: Principal, params: Any, operation_id: UUID | None
+) -> Steps[Held]:
     """Hold a request by the name of its type."""
     kind = yield from core.kind_of(type)
-    return (yield from request_steps(core, kind, principal, params))
+    return (yield from request_steps(core, kind, principal, params, operation_id))
+
+
+def await_operation(operation_id: UUID, execution_id: str, fence: int) -> Steps[Awaited]:
+    """Have the end of an operation told to an execution."""
+    row = yield from kernel.await_operation(operation_id, execution_id, fence)
+    return Awaited(row["outcome"], row["reason"], row["message"], row["state"])
 
 
 def resubmit(core: Core, type: str, principal: Principal, params: Any) -> Steps[Held | RunReport]:

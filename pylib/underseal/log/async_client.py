@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from underseal.foundation.sources import AsyncPoolSource
 from underseal.foundation.steps import Steps, drive_async
-from underseal.held.model import Outcome
-from underseal.held.verbs import principal_id
+from underseal.held.model import Awaited, Held, Operation, Outcome
+from underseal.held.verbs import await_operation, operation_key, principal_id
 from underseal.inbox import verbs as inbox
 from underseal.inbox.model import Consumed, Delivered, Discarded, InboxMessage, NextMessage, Sent
 from underseal.log import verbs
@@ -371,6 +372,18 @@ class AsyncExecutionDriver(_AsyncClient):
     ) -> list[Appended]:
         """See `ExecutionDriver.append_batch`."""
         return await self._do(verbs.append_batch(items), connection)
+
+    @_twin(ExecutionDriver)
+    async def await_operation(
+        self,
+        operation: UUID | Held | Operation,
+        execution_id: str,
+        fence: int,
+        *,
+        connection: Connection | None = None,
+    ) -> Awaited:
+        """See `ExecutionDriver.await_operation`."""
+        return await self._do(await_operation(operation_key(operation), execution_id, fence), connection)
 
     # -- fences ------------------------------------------------------------------------------------
 

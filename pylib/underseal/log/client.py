@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 import psycopg
 from psycopg_pool import ConnectionPool
 
 from underseal.foundation.sources import PoolSource
 from underseal.foundation.steps import Steps, drive
-from underseal.held.model import Outcome, Principal
-from underseal.held.verbs import principal_id
+from underseal.held.model import Awaited, Held, Operation, Outcome, Principal
+from underseal.held.verbs import await_operation, operation_key, principal_id
 from underseal.inbox import verbs as inbox
 from underseal.inbox.model import Consumed, Delivered, Discarded, InboxMessage, NextMessage, Sent
 from underseal.log import verbs
@@ -630,6 +631,31 @@ class ExecutionDriver(_Client):
             connection: the caller's own, if wanted.
         """
         return self._do(verbs.append_batch(items), connection)
+
+    def await_operation(
+        self,
+        operation: UUID | Held | Operation,
+        execution_id: str,
+        fence: int,
+        *,
+        connection: Connection | None = None,
+    ) -> Awaited:
+        """Have the end of a held operation told to an execution, before it parks on the topic `$hold/<operation id>`.
+
+        The message `{"operation_id", "state", "reason", "result"}` comes in the transaction that ends the operation,
+        whatever ends it, to the execution or to the one that goes on with it by then.
+
+        Parameters:
+            operation: which; its requester is the execution's owner, and it runs in the background.
+            execution_id: who waits.
+            fence: of its driver.
+            connection: the caller's own, if wanted.
+
+        Returns:
+            `awaited`; `unchanged`; `told` (it has ended: the message is there); `not-found`; `conflict` (`stale-fence`,
+            `ended`); `refused` (`foreign`, `by-requester`).
+        """
+        return self._do(await_operation(operation_key(operation), execution_id, fence), connection)
 
     # -- fences ------------------------------------------------------------------------------------
 
