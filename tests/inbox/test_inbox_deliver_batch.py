@@ -73,6 +73,23 @@ def sealed_behind_an_answer(b: Box) -> None:
     b.put("c")
 
 
+def sealed_without_a_wake(b: Box) -> None:
+    sealed(b)
+    b.k.do("delete from underseal.wake where chain_id = %s", b.chain)
+
+
+def sealed_while_it_runs(b: Box) -> None:
+    b.put("a")
+    b.park(w1=["a"], w2=["b"])
+    b.seal(b.put("b"))
+
+
+def sealed_and_expired(b: Box) -> None:
+    b.park(w=["a"])
+    b.seal(b.put("a", expires="0.2 seconds"))
+    b.put("a")
+
+
 def nothing(b: Box) -> None:
     b.park(w=["a", 60.0])
     b.put("a")
@@ -104,7 +121,8 @@ STORIES: dict[str, Callable[[Box], None]] = {
     story.__name__: story
     for story in (
         message, two_waits, due, passed_over, only_passed_over, delivered_before, sealed, sealed_by_hand,
-        sealed_behind_an_answer, nothing, left_over, idle, stale, ended,
+        sealed_behind_an_answer,
+        sealed_without_a_wake, sealed_while_it_runs, sealed_and_expired, nothing, left_over, idle, stale, ended,
     )
 }  # fmt: skip
 

@@ -69,7 +69,7 @@ def test_of_each_the_first_so_many(own: Logs) -> None:
         (2, "b", 2),
         (2, "b", 3),
     ]
-    assert read(own, ("a", -1), most=0) == []
+    assert read(own, ("a", -1), most=0) == read(own, ("a", -1), most=-1) == []
     assert len(read(own, ("a", -1), most=None)) == 5
 
 

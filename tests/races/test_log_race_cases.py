@@ -14,7 +14,7 @@ import pytest
 from psycopg.types.json import Json
 
 from tests.races.log_audit import World, audit
-from tests.races.log_rivals import LEASE, OWNER, STEP, Case, Ring, Rival, Row, item, starting, told
+from tests.races.log_rivals import LEASE, OWNER, PARK, STEP, Case, Ring, Rival, Row, item, starting, told
 from underseal.testing import OWNER as LOGIN
 from underseal.testing import unique_name
 
@@ -424,6 +424,25 @@ def test_a_driver_that_waits_while_the_id_is_taken_again(log_ring: Ring, name: s
     assert answer["reason"] in (None, "gone", "stale-fence")
     assert types(log_ring.a, case.id) == ["EXECUTION_STARTED"]
     audit(case.world(log_ring.admin), {case.place: case.fence + 1})
+
+
+@pytest.mark.clause("E2d", "E2e")
+def test_a_delivery_to_many_that_waits_while_the_id_is_taken_delivers_nothing(log_ring: Ring) -> None:
+    """Not even where it names the fence that the new one has: that one came after the locks."""
+    case = log_ring.stage("running")
+    fence = case.fence + 2
+
+    def act(rival: Rival) -> None:
+        replace(log_ring, case, "delete")(rival)
+        assert rival.state(case.id)["fence"] == fence
+        rival.done(item("park", case.id, fence, waits=PARK))
+        rival.call("send", case.id, "bell", Json(1), OWNER)
+
+    wanted = Json([{"execution_id": case.id, "fence": fence}])
+    _, answer = meet(log_ring, act, lambda rival: rival.call("deliver_batch", wanted))
+    assert told([answer]) == [("not-found", None)]
+    assert types(log_ring.a, case.id) == ["EXECUTION_STARTED", "EXECUTION_SUSPENDED"]
+    audit(case.world(log_ring.admin))
 
 
 @pytest.mark.clause("E2d", "E12c")

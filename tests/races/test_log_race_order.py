@@ -96,6 +96,13 @@ def test_so_does_every_verb_of_a_batch(log_ring: Ring, verb: str) -> None:
     locks_in_order(log_ring, ids, lambda rival: rival.done(*batch))
 
 
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_so_does_a_delivery_to_many(log_ring: Ring, order: Sequence[int]) -> None:
+    ids = chains(log_ring, 3)
+    wanted = Json([{"execution_id": ids[place], "fence": 1} for place in order])
+    locks_in_order(log_ring, ids, lambda rival: rival.calls("deliver_batch", wanted))
+
+
 def test_a_continuation_locks_its_line_before_itself(log_ring: Ring) -> None:
     first, last = line(log_ring, 2)
     (other,) = chains(log_ring, 1)
