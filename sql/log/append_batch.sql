@@ -97,6 +97,8 @@ begin
       else coalesce(
         underseal._append_conflict(j.at, j.is_fence, j.is_incarnation, j.status, j.fence, j.head, j.incarnation),
         case
+          -- parked, nobody would tell the flow that it is to end
+          when j.verb = 'park' and j.cancel_requested and j.cancel_told is not true then 'cancel-requested'
           when j.verb = 'park' and j.stamped is null then 'malformed-waits'
           when octet_length(j.waits::text) > underseal._event_limit() or octet_length(j.reason) > underseal._event_limit()
             then 'too-large'
@@ -121,7 +123,7 @@ begin
     into writes, begins, parks, tells
   from (
     select i.item, i.verb, i.execution_id, i.chain_id, i.member, i.fence, i.head, i.incarnation, i.input, i.after, i.worker,
-      i.lease, i.waits, i.output, i.error, i.reason, i.types, i.datas, i.flaw as told_flaw,
+      i.lease, i.waits, i.cancel_told, i.output, i.error, i.reason, i.types, i.datas, i.flaw as told_flaw,
       e.head as at, e.fence as is_fence, e.incarnation as is_incarnation, e.status, e.cancel_requested, f.owner as chain_owner,
       case i.verb when 'start' then o.name when 'continue' then e.owner end as owner,
       case i.verb when 'continue' then coalesce(i.flow, e.flow) else i.flow end as flow,
@@ -216,15 +218,15 @@ declare
 begin
   select array_agg(row(i.place, i.verb, i.execution_id, underseal._chain_of(i.execution_id),
       underseal._member_of(i.execution_id), i.fence, i.head, i.incarnation, i.flow, i.flow_version, i.input, i.principal,
-      i.after, i.worker, i.lease, i.waits, i.output, i.error, i.reason, t.types, t.datas, t.flaw)::underseal.log_item
+      i.after, i.worker, i.lease, i.waits, i.cancel_told, i.output, i.error, i.reason, t.types, t.datas, t.flaw)::underseal.log_item
       order by i.place)
     into items
   from rows from (json_to_recordset(batch) as (
     verb text, execution_id text, fence bigint, head bigint, incarnation uuid, events json, flow text,
     flow_version integer, input json, principal text, after interval, worker text, lease interval, waits json,
-    output json, error json, reason text))
+    cancel_told boolean, output json, error json, reason text))
     with ordinality as i (verb, execution_id, fence, head, incarnation, events, flow, flow_version, input, principal,
-      after, worker, lease, waits, output, error, reason, place)
+      after, worker, lease, waits, cancel_told, output, error, reason, place)
   cross join lateral (
     select coalesce(array_agg(v.type order by v.place), '{}') as types,
       coalesce(array_agg(coalesce(v.data, '{}') order by v.place), '{}') as datas,
@@ -345,9 +347,6 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if json_typeof(item) <> 'object' then
-    return 'malformed-item';
-  end if;
   if not underseal._can_be_read(item) then
     return 'unreadable';
   end if;
@@ -414,7 +413,7 @@ as $$
       else verb end
     when flaw in ('exists', 'not-found') then flaw
     when flaw = 'no-principal' then 'denied'
-    when flaw in ('same-execution', 'gone', 'stale-fence', 'moved', 'ended', 'suspended') then 'conflict'
+    when flaw in ('same-execution', 'gone', 'stale-fence', 'moved', 'ended', 'suspended', 'cancel-requested') then 'conflict'
     else 'refused' end
 $$;
 comment on function underseal._append_outcome(text, text, text) is 'The outcome of one write to a log, from its verb, what was wrong with it, and the status after it.';
@@ -434,6 +433,7 @@ as $$
       when 'moved' then 'Expected the head that was observed, found another. Observe it again.'
       when 'ended' then 'Expected an open execution, found one that has ended.'
       when 'suspended' then 'Expected a running execution, found it parked. It runs again when one of its waits is answered.'
+      when 'cancel-requested' then 'Expected to park an execution that is to go on, found one that somebody asked to be cancelled. Clean up and end it; to park while that is done say "cancel_told": true.'
       when 'malformed-id' then 'Expected an id of 1 to 200 characters without tildes and control characters, or such an id, a tilde and the name of a child; found none such.'
       when 'malformed-flow' then 'Expected the name of a flow and a version from 1, found none such.'
       when 'malformed-delay' then 'Expected a delay from 0 to 3650 days, and from a worker that starts what it drives its name and a lease from 1 second to 1 hour; found others.'
@@ -487,4 +487,4 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$ select * from underseal._write_logs(batch, '{worker}') $$;
 comment on function underseal.append_batch(json) is
-  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one, whose id, where it has a tilde, is that of a child of a chain of the same owner. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-item, malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb); denied (no-principal). Errors: US001 (no array) (E2).';
+  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already, and must say "cancel_told": true where a cancellation was asked for; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one, whose id, where it has a tilde, is that of a child of a chain of the same owner. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, cancel-requested, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-item, malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb); denied (no-principal). Errors: US001 (no array) (E2).';

@@ -346,3 +346,19 @@ def test_a_crowd_of_starts_folds_as_each_alone(kernel: Kernel) -> None:
     for one in made:
         agrees(kernel, [one])
     assert [row["kind"] for row in kernel.rows("select kind from underseal.wake")] == ["drive"] * 3
+
+
+@pytest.mark.clause("E1b")
+def test_a_hole_in_one_log_refuses_those_of_others(kernel: Kernel) -> None:
+    good, bad = several([START, STEP], [START, STEP, STEP])
+    insert(kernel, [good.events[0], bad.events[0]])
+    with pytest.raises(psycopg.Error) as caught, kernel.connection.transaction():
+        insert(kernel, [good.events[1], bad.events[2]])
+    assert caught.value.sqlstate == "US002"
+
+
+@pytest.mark.clause("E4a")
+def test_a_line_goes_on_with_what_says_that_it_continues_it(kernel: Kernel) -> None:
+    insert(kernel, history([START, ("EXECUTION_CONTINUED", {"successor": "c~2"})]).events)
+    insert(kernel, [LogEvent("c~2", 0, START[0], {**START[1], "continued_from": "c"}, BEGAN)])
+    assert kernel.value("select current_member from underseal.execution where member = ''") == "2"

@@ -235,8 +235,9 @@ def test_one_execution_under_two_spellings_is_one(logs: Logs) -> None:
 
 
 @pytest.mark.clause("E2f")
-def test_of_what_a_start_was_not_judged_by_nothing_is_said(logs: Logs) -> None:
-    logs.start("a", owner="bob")
+@pytest.mark.parametrize("owner", ["ann", "bob"])
+def test_of_what_a_start_was_not_judged_by_nothing_is_said(logs: Logs, owner: str) -> None:
+    logs.start("a", owner=owner)
     start = {"verb": "start", "execution_id": "a", "flow": "", "flow_version": 1, "principal": "ann"}
     (answer,) = logs.calls("append_batch", json.dumps([start]))
     assert (answer["outcome"], answer["reason"]) == ("refused", "malformed-flow")
@@ -278,3 +279,13 @@ def test_no_wait_breaks_the_batch_it_is_in(logs: Logs, waits: str, outcome: str)
     first, second = logs.calls("append_batch", f"[{item('a', '{}')}, {park}]")
     assert (first["outcome"], second["outcome"]) == ("appended", outcome)
     assert (second["reason"] == "malformed-waits") == (outcome == "refused")
+
+
+@pytest.mark.clause("G13")
+@pytest.mark.parametrize("neighbour", ["{}", '{"text": "__loomEnc"}'])
+def test_an_envelope_in_escapes_is_an_envelope(logs: Logs, neighbour: str) -> None:
+    logs.start("a", "b", "c")
+    data = '{"card": {"\\u005f_loomEnc": "loom/aes-256-gcm"}}'
+    first, second = logs.calls("append_batch", f"[{item('a', neighbour)}, {item('b', data)}]")
+    assert (first["outcome"], second["outcome"], second["reason"]) == ("appended", "refused", "envelope")
+    assert logs.call("append", "c", 1, f'[{{"type": "A", "data": {data}}}]')["reason"] == "envelope"
