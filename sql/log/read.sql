@@ -141,14 +141,20 @@ begin
   -- judged and read in one statement: no event comes of another execution, and none that was not judged
   return query
   with judged as materialized (
-    select l.place::integer as item, l.execution_id, e.chain_id, e.member, coalesce(l.after, -1) as after,
-      e.sealed and (capability is null or exists (
-        select from underseal._read_at_rest(e.chain_id, e.member, coalesce(l.after, -1), most) r
+    select l.place::integer as item, l.execution_id, e.chain_id, e.member, coalesce(s.seq, l.after, -1) as after,
+      s.seq as saved, s.saved_at, s.state, s.metadata as state_metadata,
+      e.sealed and (capability is null or not underseal.seal_opens(s.metadata -> 'seal', capability) or exists (
+        select from underseal._read_at_rest(e.chain_id, e.member, coalesce(s.seq, l.after, -1), most) r
         where not underseal.seal_opens(r.metadata -> 'seal', capability))) as is_sealed
-    from rows from (json_to_recordset(logs) as (execution_id text, after bigint))
-      with ordinality as l (execution_id, after, place)
+    from rows from (json_to_recordset(logs) as (execution_id text, after bigint, snapshot boolean))
+      with ordinality as l (execution_id, after, snapshot, place)
     left join underseal.execution e
-      on e.chain_id = underseal._chain_of(l.execution_id) and e.member = underseal._member_of(l.execution_id)),
+      on e.chain_id = underseal._chain_of(l.execution_id) and e.member = underseal._member_of(l.execution_id)
+    left join lateral (
+      select o.seq, o.saved_at, o.state, o.metadata from underseal.snapshot o
+      where l.snapshot and o.chain_id = e.chain_id and o.member = e.member and o.seq > coalesce(l.after, -1)
+      order by o.seq desc
+      limit 1) s on true),
   denied as materialized (
     select j.item, j.execution_id, underseal._record_denial('read', j.execution_id, null, 'sealed', true)
     from judged j where j.is_sealed)
@@ -156,6 +162,10 @@ begin
   from judged j
   cross join lateral underseal._read_at_rest(j.chain_id, j.member, j.after, most) r
   where not j.is_sealed
+  union all
+  select 'snapshot', null, null, j.item, j.execution_id, j.saved, j.saved_at, null, j.state, j.state_metadata
+  from judged j
+  where j.saved is not null and not j.is_sealed
   union all
   select d.outcome, d.reason, d.message, n.item, n.execution_id, null, null, null, null, null
   from denied n
@@ -168,7 +178,7 @@ begin
 end
 $$;
 comment on function underseal.read_logs(json, integer, jsonb) is
-  'Events of many logs in one call, for a worker; the system''s own reading, in nobody''s name. logs: an array of {"execution_id", "after"}, after a number as in read_events (left out: all). Of each the first max_events (10000), by item, the place in the array from 1, then by number; no row where there is nothing new. capability: as in read_events; a log that holds what it does not open answers one row, denied. Outcomes: event rows; denied; not-found. Errors: US001 (no array) (E11, E14).';
+  'Events of many logs in one call, for a worker; the system''s own reading, in nobody''s name. logs: an array of {"execution_id", "after", "snapshot"}, after a number as in read_events (left out: all); with snapshot true the newest snapshot beyond that number comes first, one row with its number and, as data, its state, and then what is behind it. Of each the first max_events (10000), by item, the place in the array from 1, then by number; no row where there is nothing new. capability: as in read_events; a log or snapshot that holds what it does not open answers one row, denied. Outcomes: event rows; snapshot rows; denied; not-found. Errors: US001 (no array) (E9, E11, E14).';
 
 create or replace function underseal._head(wanted text)
 returns table (outcome text, reason text, message text, head bigint, fence bigint, incarnation uuid, status text)

@@ -14,7 +14,7 @@ comment on type underseal.appended is
 create type underseal.log_item as (
   item integer, verb text, execution_id text, chain_id text collate "C", member text collate "C", fence bigint, head bigint,
   incarnation uuid, flow text, flow_version integer, input json, principal text, after interval, worker text, lease interval,
-  waits json, output json, error json, reason text, types text[], datas json[], flaw text);
+  waits json, cancel_told boolean, output json, error json, reason text, types text[], datas json[], flaw text);
 comment on type underseal.log_item is 'An item of a batch as it came: its events'' types and data, and what is wrong with them.';
 
 create type underseal.log_write as (

@@ -54,6 +54,25 @@ def test_whoever_drives_is_asked_to_clean_up(b: Box, parked: bool) -> None:
     assert b.write("cancelled", reason="cleaned up")["status"] == "cancelled"
 
 
+@pytest.mark.clause("E6", "E7")
+def test_a_park_does_not_bury_the_wish_to_cancel(b: Box) -> None:
+    b.step()
+    cancel(b)
+    before = b.k.everything()
+    waits = [{"wait": "w", "arms": [{"topic": "a"}]}]
+    refused = b.write("park", waits=waits)
+    assert (refused["outcome"], refused["reason"], refused["cancel_requested"]) == (
+        "conflict",
+        "cancel-requested",
+        True,
+    )
+    assert "cancel_told" in refused["message"]
+    assert b.k.everything() == before
+    assert b.write("park", waits=waits, cancel_told=False)["reason"] == "cancel-requested"
+    # a driver that was told may park while it cleans up
+    assert b.write("park", waits=waits, cancel_told=True)["outcome"] == "parked"
+
+
 @pytest.mark.clause("E6")
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize("asked", [False, True])

@@ -81,10 +81,21 @@ def append_item(execution_id: str, fence: int, events: Events, **observed: Any) 
 
 
 def park_item(
-    execution_id: str, fence: int, waits: Sequence[Mapping[str, Any]], events: Events = (), **observed: Any
+    execution_id: str,
+    fence: int,
+    waits: Sequence[Mapping[str, Any]],
+    events: Events = (),
+    *,
+    cancel_told: bool = False,
+    **observed: Any,
 ) -> Item:
-    """Append events and park on waits, which are answered at once where something is there already."""
-    return {**_item("park", execution_id, fence, events, observed), "waits": waits}
+    """Append events and park on waits, which are answered at once where something is there already.
+
+    Where a cancellation was asked for it is a conflict, unless `cancel_told` says that the flow has been told and only
+    parks while it cleans up.
+    """
+    item = {**_item("park", execution_id, fence, events, observed), "waits": waits}
+    return {**item, "cancel_told": True} if cancel_told else item
 
 
 def complete_item(

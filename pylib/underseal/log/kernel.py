@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 from underseal.foundation.calls import (
@@ -117,15 +117,14 @@ def append_if_unchanged(
 
 def append_batch(items: Sequence[Mapping[str, Any]]) -> Steps[list[Row]]:
     """`underseal.append_batch`; an item is what batch.py makes."""
-    return query("select * from underseal.append_batch(%s::json)", (json_text(items),))
+    return write_batch(json_text(items), "*")
 
 
-def write_batch(items: str) -> Steps[list[Row]]:
-    """`underseal.append_batch`, of items that are a JSON array already; without what the caller knows by their order."""
-    return query(
-        "select outcome, reason, message, head, fence, cancel_requested from underseal.append_batch(%s::json)",
-        (items,),
-    )
+def write_batch(
+    items: str, columns: LiteralString = "outcome, reason, message, head, fence, cancel_requested"
+) -> Steps[list[Row]]:
+    """`underseal.append_batch`, of items that are a JSON array already; without what their order tells the caller."""
+    return query(f"select {columns} from underseal.append_batch(%s::json)", (items,))
 
 
 def read_logs(
