@@ -3,9 +3,13 @@
 from underseal.errors import (
     AccessDenied,
     CanonicalError,
+    ChildFailed,
     ExecutionAlreadyExistsError,
     ExecutionDeniedError,
+    ExecutionFailed,
     ExecutionRefusedError,
+    FlowError,
+    HoldEnded,
     InboxFullError,
     InboxMessageRefusedError,
     KernelError,
@@ -16,9 +20,15 @@ from underseal.errors import (
     ReplayRefused,
     RequestRefused,
     SealError,
+    StepError,
     UndersealError,
     UnknownConsumer,
 )
+from underseal.flow.arms import Selected
+from underseal.flow.context import FlowContext
+from underseal.flow.definition import Flow, Retry, flow
+from underseal.flow.runtime import FlowRuntime, Limits
+from underseal.flow.step import StepInfo, current_step
 from underseal.held.async_client import AsyncUnderseal
 from underseal.held.client import Underseal
 from underseal.held.model import (
@@ -74,6 +84,7 @@ __all__ = [
     "Awaited",
     "CancelOutcome",
     "CanonicalError",
+    "ChildFailed",
     "Compacted",
     "Consumed",
     "ContentSwept",
@@ -88,13 +99,19 @@ __all__ = [
     "ExecutionAlreadyExistsError",
     "ExecutionDeniedError",
     "ExecutionDriver",
+    "ExecutionFailed",
     "ExecutionInfo",
     "ExecutionRefusedError",
     "Executions",
     "FileKeyRing",
     "FileSpentRegister",
+    "Flow",
+    "FlowContext",
+    "FlowError",
+    "FlowRuntime",
     "Following",
     "Held",
+    "HoldEnded",
     "InboxFullError",
     "InboxMessage",
     "InboxMessageRefusedError",
@@ -102,6 +119,7 @@ __all__ = [
     "Key",
     "KeyRing",
     "KeyUse",
+    "Limits",
     "LogEvent",
     "LogRead",
     "MemoryKeyRing",
@@ -123,12 +141,16 @@ __all__ = [
     "Registration",
     "ReplayRefused",
     "RequestRefused",
+    "Retry",
     "RewrapProgress",
     "RunReport",
     "SealError",
+    "Selected",
     "Sent",
     "Snapshot",
     "SpentRegister",
+    "StepError",
+    "StepInfo",
     "Stored",
     "Swept",
     "Underseal",
@@ -139,5 +161,7 @@ __all__ = [
     "VoteOutcome",
     "Worker",
     "batch",
+    "current_step",
+    "flow",
     "restricted",
 ]

@@ -12,6 +12,7 @@ from underseal.errors import ExecutionFailed
 from underseal.flow.replay import End, EndKind
 from underseal.foundation.calls import json_text
 from underseal.foundation.steps import Row, Steps
+from underseal.held import kernel as held
 from underseal.inbox import kernel as inbox
 from underseal.inbox import verbs as inbox_verbs
 from underseal.log import kernel, verbs
@@ -50,8 +51,10 @@ class Gateway:
         return rows
 
     async def claim(self, flows: Sequence[str], versions: Sequence[int], limit: int) -> list[Claim]:
-        """Claim what is due."""
-        found: list[Claim] = await self.perform(claims.claim_due(self.worker, flows, self.lease, limit))
+        """Claim what is due, of the flows up to these versions."""
+        found: list[Claim] = await self.perform(
+            claims.claim_due(self.worker, flows, self.lease, limit, versions)
+        )
         return found
 
     async def renew(self, execution_ids: Iterable[str]) -> dict[str, str]:
@@ -127,7 +130,7 @@ class Gateway:
 
     async def await_operation(self, operation_id: UUID, execution_id: str, fence: int) -> Row:
         """Have the end of a held operation sent to an execution."""
-        row: Row = await self.perform(kernel.await_operation(operation_id, execution_id, fence))
+        row: Row = await self.perform(held.await_operation(operation_id, execution_id, fence))
         return row
 
     async def cancel(self, execution_id: str, principal: str) -> CancelOutcome:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self, TypeAlias
 from uuid import UUID
 
 from underseal.errors import ExecutionAlreadyExistsError, ExecutionFailed, ExecutionRefusedError, FlowError
@@ -30,6 +30,7 @@ from underseal.wake.model import Claim
 log = logging.getLogger("underseal.flow")
 
 Event = tuple[str, dict[str, Any]]
+Hint: TypeAlias = Callable[[Callable[[], None]], Coroutine[Any, Any, None]]
 
 _PAGE: Final = 1000
 _MOST_CLAIMS: Final = 200
@@ -115,8 +116,10 @@ class FlowRuntime:
         poll_every: timedelta = timedelta(milliseconds=20),
         idle_poll_every: timedelta = timedelta(seconds=1),
         claims: bool = True,
+        grace: timedelta = timedelta(seconds=30),
+        hint: Hint | None = None,
     ) -> None:
-        """Prepare it, inside a running loop.
+        """Prepare it. `async with` it: it works inside the block; at its end it drains.
 
         Parameters:
             gateway: its calls.
@@ -126,6 +129,8 @@ class FlowRuntime:
             poll_every: the wait after a look at the database that found something.
             idle_poll_every: the wait that grows to while there is nothing.
             claims: whether it claims what is due; otherwise it drives only what it starts.
+            grace: how long steps may take to end at the end of an `async with` block.
+            hint: runs beside it, and calls what it is given when something may be due.
         """
         self.gateway = gateway
         self.flows = flows if isinstance(flows, Flows) else Flows(flows)
@@ -141,6 +146,10 @@ class FlowRuntime:
         self._reader: Batcher[tuple[str, int], list[tuple[int, Event]]] = Batcher(self._read_pages)
         self._releases: Batcher[str, None] = Batcher(self._release)
         self._claims = claims
+        self._claiming = False
+        self._grace = grace.total_seconds()
+        self._hint = hint
+        self._serving: asyncio.Task[None] | None = None
         self._pace = Pace(poll_every.total_seconds(), idle_poll_every.total_seconds())
         self._nudge = asyncio.Event()
         self._space = asyncio.Event()
@@ -152,6 +161,22 @@ class FlowRuntime:
 
     # -- life --------------------------------------------------------------------------------------
 
+    async def __aenter__(self) -> Self:
+        """Begin to work."""
+        self._serving = asyncio.create_task(self.serve())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Drain, and end."""
+        assert self._serving is not None
+        try:
+            await self.drain(self._grace)
+        finally:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+        if kind is None and not self._serving.cancelled():
+            self._serving.result()
+
     async def serve(self) -> None:
         """Work until cancelled; `drain` first ends what runs."""
         async with asyncio.TaskGroup() as group:
@@ -161,6 +186,8 @@ class FlowRuntime:
             group.create_task(self.keeper.run())
             if self._claims:
                 group.create_task(self._poll())
+                if self._hint is not None:
+                    group.create_task(self._hint(self.look))
 
     async def drain(self, grace: float) -> None:
         """Take on nothing more, let steps that run end and be recorded, and give every claim back.
@@ -173,15 +200,24 @@ class FlowRuntime:
             drive.pump()
         if self.active:
             log.info("%s executions under way may take %s s", len(self.active), grace)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(grace):
-                    while self.active:
-                        self._space.clear()
-                        await self._space.wait()
+        await self._until(lambda: not self._claiming, _LAST_WORDS)  # that is to be given back too
+        await self._until(lambda: not self.active, grace)
         for drive in list(self.active.values()):
             self.give_back(drive)
+        for waiting in self._starting.values():
+            if not waiting.done():
+                waiting.set_exception(
+                    FlowError("expected a runtime that goes on, found one that has stopped")
+                )
         if self._background:
             await asyncio.wait(self._background, timeout=_LAST_WORDS)
+
+    async def _until(self, done: Callable[[], bool], seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not done():
+                    self._space.clear()
+                    await self._space.wait()
 
     def look(self) -> None:
         """Look for due work soon: something was made due just now."""
@@ -205,14 +241,17 @@ class FlowRuntime:
         Errors:
             ExecutionAlreadyExistsError: the id is taken (clause E3).
             ExecutionRefusedError: the input, the id or the principal was refused.
+            FlowError: the flow is not known here, or the runtime stops.
         """
         code = self.flows.newest(flow)
         text = text_of(value, "the input of the flow")
         chosen = execution_id if execution_id is not None else random_bytes(16).hex()
         await self.journal.room()
-        while len(self.active) >= self.limits.executions:
+        while len(self.active) >= self.limits.executions and not self.draining:
             self._space.clear()
             await self._space.wait()
+        if self.draining:
+            raise FlowError("expected a runtime that takes something on, found one that stops")
         if chosen in self.active or chosen in self._starting:
             raise ExecutionAlreadyExistsError(chosen, "expected an id that is free, found one in use")
         loop = asyncio.get_running_loop()
@@ -403,12 +442,16 @@ class FlowRuntime:
             room = min(_MOST_CLAIMS, self.limits.executions - len(self.active))
             try:
                 if room > 0 and len(self.flows):
+                    self._claiming = True
                     await self.journal.room()
                     found = await self._claim(room)
             except Exception as error:  # noqa: BLE001 -- one look's error ends no worker
                 log.warning("could not look for due executions (%s), trying again", type(error).__name__)
                 await self._wait(self._pace.failed())
                 continue
+            finally:
+                self._claiming = False
+                self._space.set()
             if room <= 0:
                 self._space.clear()
                 await self._space.wait()

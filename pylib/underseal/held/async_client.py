@@ -23,6 +23,8 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel
 
+from underseal.flow.definition import Flow, Flows
+from underseal.flow.runtime import FlowRuntime, Limits
 from underseal.foundation.sources import AsyncPoolSource
 from underseal.foundation.steps import Steps, drive_async
 from underseal.held import run, verbs
@@ -54,6 +56,8 @@ from underseal.held.spent import SpentRegister
 from underseal.held.worker import Worker
 from underseal.log.async_client import AsyncExecutionDriver, AsyncExecutions
 from underseal.seal import KeyRing
+from underseal.wake.client import LEASE
+from underseal.worker.runtime import runtime_of
 
 T = TypeVar("T")
 P = TypeVar("P", bound=BaseModel)
@@ -104,6 +108,8 @@ class AsyncUnderseal:
             serve_sql,
         )
         self._run_on_approval = run_on_approval
+        self._worker_name = worker_name
+        self._flows = Flows()
         self._joined: ContextVar[Connection | None] = ContextVar("underseal_joined", default=None)
         self.executions = AsyncExecutions._over(self._source, self._joined)
         self.driver = AsyncExecutionDriver._over(self._source, self._joined)
@@ -157,6 +163,38 @@ class AsyncUnderseal:
             yield
         finally:
             self._joined.reset(token)
+
+    # -- flows -------------------------------------------------------------------------------------
+
+    @_twin
+    def serve(self, *flows: Flow) -> None:
+        """See `Underseal.serve`."""
+        for one in flows:
+            self._flows.add(one)
+
+    def runtime(
+        self,
+        *,
+        limits: Limits | None = None,
+        lease: timedelta = LEASE,
+        idle_poll_every: timedelta = timedelta(seconds=1),
+        claims: bool = True,
+        grace: timedelta = timedelta(seconds=30),
+    ) -> FlowRuntime:
+        """A runtime of the flows that are served, in this process: `async with us.runtime() as rt: await rt.run(…)`.
+
+        It starts executions and drives them without a worker in between, and like a worker it drives what is due.
+
+        Parameters:
+            limits: how much at once.
+            lease: how long a claim holds, 1 second to 1 hour; it is renewed each third of it.
+            idle_poll_every: the longest wait between two looks at the database while there is nothing.
+            claims: whether it claims what is due; otherwise it drives only what it starts.
+            grace: how long steps may take to end at the end of the block.
+        """
+        return runtime_of(
+            self, limits=limits, lease=lease, idle_poll_every=idle_poll_every, claims=claims, grace=grace
+        )
 
     # -- types -------------------------------------------------------------------------------------
 

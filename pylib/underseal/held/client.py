@@ -19,6 +19,7 @@ import psycopg
 from psycopg_pool import ConnectionPool
 from pydantic import BaseModel
 
+from underseal.flow.definition import Flow, Flows
 from underseal.foundation.sources import PoolSource
 from underseal.foundation.steps import Steps, drive
 from underseal.foundation.threads import in_thread
@@ -113,6 +114,8 @@ class Underseal:
             serve_sql,
         )
         self._run_on_approval = run_on_approval
+        self._worker_name = worker_name
+        self._flows = Flows()
         self._joined: ContextVar[Connection | None] = ContextVar("underseal_joined", default=None)
         self.executions = Executions._over(self._source, self._joined)
         self.driver = ExecutionDriver._over(self._source, self._joined)
@@ -181,6 +184,20 @@ class Underseal:
             yield
         finally:
             self._joined.reset(token)
+
+    # -- flows -------------------------------------------------------------------------------------
+
+    def serve(self, *flows: Flow) -> None:
+        """Take flows that workers of this client drive.
+
+        Parameters:
+            flows: what `flow` made; several versions of one name are several flows.
+
+        Errors:
+            FlowError: it is no flow, or a version of it is taken by another.
+        """
+        for one in flows:
+            self._flows.add(one)
 
     # -- types -------------------------------------------------------------------------------------
 

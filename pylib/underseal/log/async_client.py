@@ -21,6 +21,7 @@ from underseal.held.model import Awaited, Held, Operation, Outcome
 from underseal.held.verbs import await_operation, operation_key, principal_id
 from underseal.inbox import verbs as inbox
 from underseal.inbox.model import Consumed, Delivered, Discarded, InboxMessage, NextMessage, Sent
+from underseal.log import result as results
 from underseal.log import verbs
 from underseal.log.client import ExecutionDriver, Executions, Who, id_or_none
 from underseal.log.follow import AllFeed, AsyncFollowing, ExecutionFeed
@@ -203,6 +204,17 @@ class AsyncExecutions(_AsyncClient):
         """See `Executions.follow`."""
         feed = ExecutionFeed(execution_id, principal_id(principal), after_seq, until_ended, capability)
         return AsyncFollowing(feed, self._read, idle_poll_every.total_seconds())
+
+    @_twin(Executions)
+    async def result(
+        self,
+        execution_id: str,
+        principal: Who,
+        *,
+        timeout: timedelta | None = None,  # noqa: ASYNC109 -- its twin's
+    ) -> Any:
+        """See `Executions.result`."""
+        return await self._read(results.result(execution_id, principal_id(principal), timeout))
 
     # -- telling it something ----------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from underseal.held.model import Awaited, Held, Operation, Outcome, Principal
 from underseal.held.verbs import await_operation, operation_key, principal_id
 from underseal.inbox import verbs as inbox
 from underseal.inbox.model import Consumed, Delivered, Discarded, InboxMessage, NextMessage, Sent
+from underseal.log import result as results
 from underseal.log import verbs
 from underseal.log.follow import AllFeed, ExecutionFeed, Following
 from underseal.log.model import (
@@ -286,6 +287,21 @@ class Executions(_Client):
         """
         feed = ExecutionFeed(execution_id, principal_id(principal), after_seq, until_ended, capability)
         return Following(feed, self._read, idle_poll_every.total_seconds())
+
+    def result(self, execution_id: str, principal: Who, *, timeout: timedelta | None = None) -> Any:
+        """Wait for the output of an execution, or of the one that goes on in its place.
+
+        Parameters:
+            execution_id: which.
+            principal: who waits; judged anew at every look.
+            timeout: how long at most; None for as long as it takes, zero for one look.
+
+        Errors:
+            ExecutionFailed: it failed or was cancelled: `status`, and `error` as it was recorded.
+            TimeoutError: it has not ended yet.
+            ExecutionDeniedError: not this principal, or none of this id.
+        """
+        return self._read(results.result(execution_id, principal_id(principal), timeout))
 
     # -- telling it something ----------------------------------------------------------------------
 

@@ -30,8 +30,9 @@ def test_the_async_client_is_a_twin(name: str) -> None:
     ]
 
 
-def test_the_async_client_has_no_method_of_its_own() -> None:
-    assert [name for name in vars(AsyncUnderseal) if not name.startswith("_")] == METHODS
+def test_the_async_client_has_but_one_method_of_its_own() -> None:
+    methods = [name for name in vars(AsyncUnderseal) if not name.startswith("_")]
+    assert [name for name in methods if name != "runtime"] == METHODS
     parameters = [list(inspect.signature(one).parameters) for one in (Underseal, AsyncUnderseal)]
     assert parameters[0] == parameters[1]
 
