@@ -12,7 +12,7 @@ declare
   at_once boolean;
 begin
   perform underseal._require_read_committed();
-  select l.* into asked from underseal._lock_judged('cancel', execution_id, claimed, '{client,operator}') l;
+  select l.* into asked from underseal._lock_judged('cancel', execution_id, claimed, '{client,operator}', parent_too => true) l;
   if not asked.allowed then
     return query select d.* from underseal._execution_denied() d;
     return;

@@ -141,6 +141,34 @@ def test_a_line_is_locked_before_who_goes_on_with_it(
     locks_in_order(log_ring, ids, lambda rival: rival.call(verb, ids[named], *arguments))
 
 
+@pytest.mark.parametrize("verb", ["complete", "fail", "cancelled", "cancel_execution"])
+@pytest.mark.parametrize("parent", ["", "~kid"])
+def test_a_child_s_end_locks_the_line_that_asked_for_it_first(log_ring: Ring, verb: str, parent: str) -> None:
+    """Its first row, who goes on with it, then the child: the end is told there."""
+    (chain,) = chains(log_ring, 1)
+    asked, separator = f"{chain}{parent}", ":" if parent else "~"
+    follower, child = (f"{chain}~kid.2", f"{asked}:sub") if parent else (f"{chain}~2", f"{chain}~sub")
+    assert child == f"{asked}{separator}sub"
+    log_ring.a.start(*{asked, child} - {chain})
+    log_ring.a.done(item("continue", asked, 1), item("append", child, 1, events=STEP))
+
+    def end(rival: Rival) -> object:
+        if verb == "cancel_execution":
+            return rival.call(verb, child, OWNER, None, True)
+        return rival.done(item(verb, child, 1))
+
+    locks_in_order(log_ring, [asked, follower, child], end)
+
+
+def test_a_batch_that_ends_children_locks_them_and_their_parents_in_order(log_ring: Ring) -> None:
+    (chain,) = chains(log_ring, 1)
+    kid, other, sub = (f"{chain}~{name}" for name in ("kid", "kid-2", "kid:sub"))
+    log_ring.a.start(kid, other, sub)
+    log_ring.a.done(item("continue", kid, 1))
+    batch = [item("complete", sub, 1), item("append", other, 1, events=STEP)]
+    locks_in_order(log_ring, [kid, other, f"{kid}.2", sub], lambda rival: rival.done(*batch))
+
+
 def test_a_deletion_locks_the_chain_in_order(log_ring: Ring) -> None:
     ids = line(log_ring, 3)
     log_ring.a.start(f"{ids[0]}~kid")
@@ -218,6 +246,8 @@ WAITS: Final = (
     {"wait": "n", "arms": [{"topic": "news"}, {"for": 40}]},
     {"wait": "g", "arms": [{"gate": "go"}]},
     {"wait": "b", "arms": [{"topic": "bell"}]},
+    {"wait": "k", "arms": [{"topic": "$child/kid"}]},
+    {"wait": "s", "arms": [{"topic": "$child/kid:sub"}]},
 )
 
 
@@ -305,7 +335,7 @@ class Caller:
         items = [self.item(row) for row in some.values()]
         names = {one["execution_id"] for one in items}
         if self.random.random() < 0.5:
-            new = self.random.choice(self.chains) + self.random.choice(["", "~kid"])
+            new = self.random.choice(self.chains) + self.random.choice(["", "~kid", "~kid-2", "~kid:sub"])
             items += [] if new in names else [starting(new, FLOW)]
         self.random.shuffle(items)
         return self.rival.write(*items)
