@@ -234,15 +234,15 @@ begin
       when 'pending' then w.kind in ('timer', 'inbox')
       when 'suspended' then w.kind in ('drive', 'inbox') or (w.kind = 'timer' and t.wake_at is null)
       else w.kind <> 'schedule' end
-    returning w.chain_id, w.member, w.claimed_by, w.claimed_until),
+    returning w.chain_id, w.member, w.claimed_by, w.claimed_until, w.attempts),
   held as materialized (
     -- who claimed the wake that led here goes on with the run under the same claim
-    select distinct on (gone.chain_id, gone.member) gone.chain_id, gone.member, gone.claimed_by, gone.claimed_until
+    select distinct on (gone.chain_id, gone.member) gone.*
     from gone
     where gone.claimed_by is not null
     order by gone.chain_id, gone.member, gone.claimed_until desc)
-  insert into underseal.wake as w (chain_id, member, kind, flow, wake_at, claimed_by, claimed_until)
-  select t.chain_id, t.member, k.kind, t.flow, t.wake_at, g.claimed_by, g.claimed_until
+  insert into underseal.wake as w (chain_id, member, kind, flow, wake_at, claimed_by, claimed_until, attempts)
+  select t.chain_id, t.member, k.kind, t.flow, t.wake_at, g.claimed_by, g.claimed_until, coalesce(g.attempts, 0)
   from t
   cross join lateral (select case t.status when 'suspended' then 'timer' else 'drive' end as kind) k
   left join held g on g.chain_id = t.chain_id and g.member = t.member and k.kind = 'drive'

@@ -23,7 +23,7 @@ begin
         from underseal.execution m where m.chain_id = e.chain_id and underseal._line_of(m.member) = first_member),
       (select max(i.inbox_seq) from underseal.inbox_message i where i.chain_id = e.chain_id and i.line = first_member),
       (select coalesce(jsonb_agg(jsonb_build_object('kind', w.kind, 'claimed', w.claimed_by is not null, 'attempts', w.attempts,
-          'wake_at', (extract(epoch from w.wake_at) * 1000000)::bigint) order by w.kind), '[]')
+          'holds', w.holds, 'wake_at', (extract(epoch from w.wake_at) * 1000000)::bigint) order by w.kind), '[]')
         from underseal.wake w where w.chain_id = e.chain_id and w.member = e.member and w.kind <> 'schedule'),
       s.seq, s.fold, coalesce(s.sealed, false)
     from underseal.execution e

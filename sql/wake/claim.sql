@@ -223,7 +223,7 @@ begin
 end
 $$;
 comment on function underseal.claim_due(text, text[], interval, integer, integer[]) is
-  'Claims executions of these flows that have something due: a start or a run whose driver is gone (drive), an instant that a wait waits for (timer), a message for a wait (inbox). One row an execution, whatever is due of it, with a new fence taken in the same call; the oldest first, the flows in turn; at most max_wakes (1 to 10,000). flow_versions: for each of the flows the newest version that the worker can drive, null for any; executions of newer ones are left to others. The claim holds for the lease (1 second to 1 hour) and is claimable again after it; attempts counts the claims since the wake came to be. Never waits: what another session holds is passed by. Wakes of executions that ended or vanished are removed. Outcomes: claimed rows, none where nothing is due; refused (malformed-claim); denied (E7, E8).';
+  'Claims executions of these flows that have something due: a start or a run whose driver is gone (drive), an instant that a wait waits for (timer), a message for a wait (inbox). One row an execution, whatever is due of it, with a new fence taken in the same call; the oldest first, the flows in turn; at most max_wakes (1 to 10,000). flow_versions: for each of the flows the newest version that the worker can drive, null for any; executions of newer ones are left to others. The claim holds for the lease (1 second to 1 hour) and is claimable again after it; attempts counts the claims since the wake came to be or was last given back: at more than one, the worker that claimed it last is gone. Never waits: what another session holds is passed by. Wakes of executions that ended or vanished are removed. Outcomes: claimed rows, none where nothing is due; refused (malformed-claim); denied (E7, E8).';
 
 create or replace function underseal.renew_claims(worker text, execution_ids text[], lease interval)
 returns table (outcome text, reason text, message text, execution_id text)
@@ -321,7 +321,9 @@ begin
     for no key update of w skip locked),
   given as (
     update underseal.wake w
-    set claimed_by = null, claimed_until = null, wake_at = greatest(w.wake_at, again)
+    -- what is given back was no crash: the next claim is a first one again
+    set claimed_by = null, claimed_until = null, attempts = 0, wake_at = greatest(w.wake_at, again),
+      holds = case when again > w.wake_at then least(w.holds, 2147483646) + 1 else w.holds end
     from held h
     where w.chain_id = h.chain_id and w.member = h.member and w.kind = h.kind
     returning w.chain_id, w.member)
@@ -352,7 +354,7 @@ as $$
   select r.outcome, r.reason, r.message from underseal._release_claims(worker, array[execution_id], retry_in) r
 $$;
 comment on function underseal.release_claim(text, text, interval) is
-  'Gives a claim back, so that another worker may have it: as soon as it was due, or retry_in (0 to 365 days) from now. The fence stays as it is. Never waits. Outcomes: released; busy (another session holds the wake; the claim runs out by itself); lost (this worker claims nothing of it any more); refused (malformed-delay); denied.';
+  'Gives a claim back, so that another worker may have it: as soon as it was due, or retry_in (0 to 365 days) from now. It is no crash: the next claim is a first one again. The fence stays as it is. Never waits. Outcomes: released; busy (another session holds the wake; the claim runs out by itself); lost (this worker claims nothing of it any more); refused (malformed-delay); denied.';
 
 create or replace function underseal.release_claims(worker text, execution_ids text[])
 returns table (outcome text, reason text, message text, execution_id text)
@@ -417,4 +419,4 @@ comment on column underseal.wake_lag.claimed is 'How many are claimed.';
 comment on column underseal.wake_lag.expired is 'Of how many a claim has run out: their workers may be gone.';
 comment on column underseal.wake_lag.later is 'How many become due later.';
 comment on column underseal.wake_lag.lag is 'How long the oldest that is due has been waiting; null for none.';
-comment on column underseal.wake_lag.attempts is 'The most often that one of them has been claimed.';
+comment on column underseal.wake_lag.attempts is 'The most often that one of them has been claimed without being given back.';

@@ -28,9 +28,9 @@ comment on column underseal.wake.flow is 'The flow whose workers may claim it; e
 comment on column underseal.wake.wake_at is 'When it is due.';
 comment on column underseal.wake.claimed_by is 'The worker that has claimed it; null for nobody.';
 comment on column underseal.wake.claimed_until is 'Until when the claim holds. Not indexed, so that renewing stays cheap.';
-comment on column underseal.wake.attempts is 'How often it has been claimed.';
+comment on column underseal.wake.attempts is 'How often it has been claimed since it came to be or was last given back: at more than one, the worker before is gone.';
 comment on column underseal.wake.head is 'For a refusal: the head of the log at which it was refused.';
-comment on column underseal.wake.holds is 'For a refusal: how often it was put off.';
+comment on column underseal.wake.holds is 'How often it was put off: given back with a delay, or, for a refusal, met again too early.';
 
 create index wake_due on underseal.wake (flow, wake_at);
 

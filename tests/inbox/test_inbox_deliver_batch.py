@@ -145,7 +145,7 @@ def left(b: Box) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.clause("I1a", "I1b", "E7", "G2", "G7", "G8", "G10")
+@pytest.mark.clause("I1a", "I1b", "E7", "G2", "G6", "G7", "G8", "G10")
 def test_each_gets_what_deliver_gives_it(k: Kernel) -> None:
     alone = {name: box(k, f"alone-{name}") for name in STORIES}
     # in an order that is not that of the ids
@@ -182,7 +182,7 @@ def test_the_claim_under_which_it_was_delivered_goes_on(k: Kernel) -> None:
         assert (wake["kind"], wake["claimed_by"]) == ("drive", "worker")
 
 
-@pytest.mark.clause("E2b")
+@pytest.mark.clause("E2b", "E2f")
 def test_an_item_that_fails_takes_no_neighbour_along(k: Kernel) -> None:
     good, old, unknown = box(k), box(k), Box(k, "unknown", fence=1)
     message(good)

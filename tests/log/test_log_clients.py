@@ -296,6 +296,7 @@ def test_one_call_delivers_to_many(ex: Any, dr: Any) -> None:
     assert caught.value.reason == "too-many"
 
 
+@pytest.mark.clause("M8")
 def test_from_python_there_is_an_answer_for_each(dr: Any, db: DictConnection) -> None:
     own = Logs(db)
     own.start("a", "b", "s", steps=2)

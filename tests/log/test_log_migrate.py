@@ -38,7 +38,7 @@ def verified(b: Box) -> bool:
     return Executions("").verify(b.id, connection=b.k.connection).outcome == "verified"
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E2b", "E6", "E8")
 @pytest.mark.parametrize("version", [2, 7])
 def test_whoever_drives_it_is_shut_out_and_it_is_due_at_once(b: Box, version: int) -> None:
     b.step()

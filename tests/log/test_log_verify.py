@@ -246,6 +246,19 @@ def test_an_execution_nobody_would_drive_is_told(world: World) -> None:
     assert told(world) == {"wake"}
 
 
+def test_a_timer_that_was_given_back_with_a_delay_is_no_difference(world: World) -> None:
+    world.parked()
+    world.advance(3600)
+    assert world.kernel.call("claim_due", "w1", ["f"], "1 minute")["kind"] == "timer"
+    assert told(world) == set()
+    assert world.kernel.call("release_claim", "c", "w1", "5 minutes")["outcome"] == "released"
+    assert told(world) == set()
+    world.advance(300)
+    assert world.kernel.call("claim_due", "w1", ["f"], "1 minute")["attempts"] == 1
+    assert world.kernel.call("release_claim", "c", "w1")["outcome"] == "released"
+    assert told(world) == set()
+
+
 def test_a_wake_of_an_execution_that_has_ended_is_told(world: World) -> None:
     world.write(batch.complete_item("c", world.started()))
     plant(

@@ -366,13 +366,46 @@ def test_what_is_given_back_is_due_as_it_was_or_later(w: Wakes, clock: TestClock
     assert outcome(w.release("a")) == ("released", None)
     assert outcome(w.release("a")) == ("lost", None)
     (second,) = w.claim("w2")
-    assert (second["fence"], second["attempts"]) == (first["fence"] + 1, 2)
+    assert (second["fence"], second["attempts"]) == (first["fence"] + 1, 1)
 
     assert outcome(w.release("a", "w2", retry_in=timedelta(days=1))) == ("released", None)
     clock.advance(hours=23, minutes=59)
     assert w.claim() == []
     clock.advance(minutes=1)
     assert claimed(w.claim()) == ["a"]
+
+
+@pytest.mark.clause("E8")
+@pytest.mark.parametrize("retry_in", [None, timedelta(0), timedelta(seconds=5)])
+def test_what_is_given_back_was_no_crash(w: Wakes, clock: TestClock, retry_in: timedelta | None) -> None:
+    w.start("a")
+    for _ in range(2):
+        w.claim()
+        clock.advance(minutes=2)
+    assert [row["attempts"] for row in w.claim()] == [3]
+    w.release("a", retry_in=retry_in)
+    clock.advance(seconds=5)
+    assert [row["attempts"] for row in w.claim("w2")] == [1]
+    clock.advance(minutes=2)
+    assert [row["attempts"] for row in w.claim()] == [2], "and this worker is gone"
+
+
+@pytest.mark.clause("E8")
+@pytest.mark.parametrize("due", ["timer", "inbox"])
+def test_who_dies_after_it_has_answered_a_wait_is_known_to_be_gone(
+    w: Wakes, clock: TestClock, due: str
+) -> None:
+    w.parked("a", arms=({"for": 30}, NEWS))
+    if due == "timer":
+        clock.advance(seconds=30)
+    else:
+        w.row("select * from underseal.send('a', 'news', '1', 'ann')")
+    (claim,) = w.claim()
+    assert w.row("select * from underseal.deliver(%s, %s)", "a", claim["fence"])["answered"] == 1
+    assert w.wakes("a")["drive"]["attempts"] == 1
+    clock.advance(minutes=2)
+    (again,) = w.claim("w2")
+    assert (again["kind"], again["attempts"]) == ("drive", 2)
 
 
 @pytest.mark.parametrize("retry_in", [timedelta(microseconds=-1), timedelta(days=365, microseconds=1)])

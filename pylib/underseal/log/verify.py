@@ -195,7 +195,7 @@ def _wake_differences(view: FoldView) -> Iterator[Difference]:
         timer = wakes.get("timer")
         if timer is None:
             yield Difference("wake", None, "timer")
-        elif timer["attempts"] == 0 and timer["wake_at"] != due:
+        elif timer["attempts"] == timer["holds"] == 0 and timer["wake_at"] != due:
             yield Difference("wake", timer["wake_at"], due)
     if status in ENDED and wakes:
         yield Difference("wake", sorted(wakes), None)

@@ -26,7 +26,8 @@ class Claim:
         head: number of its last event.
         fence: the new fence, under which this worker writes.
         incarnation: tells it from another execution of the same id.
-        attempts: how often this wake has been claimed, this time included.
+        attempts: how often this wake has been claimed since it came to be or was given back, this time included; at
+            more than one, whoever claimed it before is gone.
         wake_at: since when it was due.
         cancel_requested: somebody asked that it be cancelled.
     """
