@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from underseal.errors import FlowError
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 JournalMode: TypeAlias = Literal["safe", "behind"]
 Body: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+
+SNAPSHOT_EVERY: Final = 1000
+"""Events from one snapshot of an execution to the next, unless a flow says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Flow:
         journal: `safe` or `behind`.
         keep_traceback: whether errors are recorded with their traceback.
         takes_value: whether the body takes the input.
+        snapshot_every: after how many events its state is saved; None for never.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Flow:
     journal: JournalMode
     keep_traceback: bool
     takes_value: bool
+    snapshot_every: int | None = SNAPSHOT_EVERY
 
     def begin(self, ctx: FlowContext, value: Any) -> Coroutine[Any, Any, Any]:
         """The coroutine of one execution.
@@ -97,6 +102,7 @@ def flow(
     also_drives: Iterable[int] = (),
     journal: JournalMode = "safe",
     keep_traceback: bool = False,
+    snapshot_every: int | None = SNAPSHOT_EVERY,
 ) -> Callable[[Body], Flow]:
     """Make an async function a flow.
 
@@ -110,6 +116,8 @@ def flow(
         journal: `safe`: a step starts only when all that was recorded before it is on disk. `behind`: it does not
             wait, for flows whose steps are harmless to repeat.
         keep_traceback: record errors with their traceback. It may hold values, so not by default.
+        snapshot_every: after how many events an execution's state is saved, so that whoever takes it over need not read
+            its whole log; None for never.
 
     Errors:
         FlowError: it is no async function, or a value is out of range.
@@ -120,6 +128,8 @@ def flow(
         raise FlowError(
             "expected a name of 1 to 200 characters, a version of at least 1, and journal 'safe' or 'behind'"
         )
+    if snapshot_every is not None and snapshot_every < 1:
+        raise FlowError("expected a snapshot after 1 or more events, or None for never, found fewer")
 
     def make(body: Body) -> Flow:
         if not inspect.iscoroutinefunction(body):
@@ -137,6 +147,7 @@ def flow(
             journal,
             keep_traceback,
             takes_value=count == 2,
+            snapshot_every=snapshot_every,
         )
 
     return make

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -23,6 +24,7 @@ from underseal.foundation.steps import Row
 from underseal.seal.entropy import random_bytes
 
 if TYPE_CHECKING:
+    from underseal.flow.checkpoints import Gathering
     from underseal.flow.definition import Flow
     from underseal.flow.runtime import FlowRuntime
 
@@ -59,6 +61,8 @@ class Drive:
         head_before: the same before the latest write.
         tried_before: whether its start was sent before, to an end that nobody knows.
         replay: its flow, as far as it goes.
+        snapshot_at: from this event on another snapshot is due.
+        gathering: the state that one is made of.
     """
 
     runtime: FlowRuntime
@@ -73,6 +77,8 @@ class Drive:
     head_before: int = -1
     tried_before: bool = False
     replay: Replay = field(init=False)
+    snapshot_at: float = math.inf
+    gathering: Gathering | None = None
     _events: list[str] = field(default_factory=list)
     _sent: _Sent | None = None
     _submitted: bool = False
@@ -87,16 +93,21 @@ class Drive:
     def __post_init__(self) -> None:
         """Begin with an empty log."""
         self.replay = Replay(self.flow, self.execution_id)
+        if self.flow.snapshot_every is not None:
+            self.snapshot_at = self.flow.snapshot_every
 
     # -- what has happened -------------------------------------------------------------------------
 
-    def load(self, history: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    def load(self, history: Sequence[tuple[str, dict[str, Any]]], missing: str | None = None) -> None:
         """Replay a log, and go on from its end.
 
         Parameters:
-            history: type and data of every event, from the first.
+            history: type and data of every event; or what a snapshot keeps of them, and those behind it.
+            missing: what of it is not there.
         """
         try:
+            if missing is not None:
+                raise FlowDiverged(0, missing, "neither in the log nor in a snapshot that this release reads")
             self.replay.foresee(history)
             for kind, data in history:
                 self.replay.apply(kind, data)
@@ -350,6 +361,8 @@ class Drive:
             self.head = row["head"]
         if row["cancel_requested"]:
             self.replay.cancel_requested = True
+        if self.head >= self.snapshot_at and row["outcome"] in ("appended", "parked", "answered"):
+            self.runtime.checkpoints.written(self, sent.events, row["outcome"] == "appended")
         if row["outcome"] in _WENT:
             _WENT[row["outcome"]](self, row)
         else:
@@ -404,6 +417,11 @@ class Drive:
         """Nobody knows whether what was sent was written; no effect starts until that is known."""
         self._doubtful = True
         self.runtime.reconcile(self)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing of it is being written."""
+        return self._sent is None
 
     @property
     def ending(self) -> End | None:

@@ -17,6 +17,7 @@ from underseal.inbox import kernel as inbox
 from underseal.inbox import verbs as inbox_verbs
 from underseal.log import kernel, verbs
 from underseal.log.model import CancelOutcome, Observed
+from underseal.snapshot import kernel as snapshots
 from underseal.wake import claims
 from underseal.wake import kernel as wake
 from underseal.wake.model import Claim
@@ -76,9 +77,14 @@ class Gateway:
         return rows
 
     async def read(self, logs: Sequence[dict[str, Any]], most: int) -> list[Row]:
-        """Read logs: `execution_id` and `after` each; at most so many events of each."""
+        """Read logs: `execution_id`, `after`, and `snapshot` where one is wanted; at most so many events of each."""
         rows: list[Row] = await self.perform(kernel.read_logs(logs, most, None))
         return rows
+
+    async def save_snapshot(self, execution_id: str, fence: int, seq: int, state: str) -> Row:
+        """Save a flow's state, as JSON, as of an event."""
+        row: Row = await self.perform(snapshots.save_snapshot(execution_id, fence, seq, state))
+        return row
 
     async def head(self, execution_id: str) -> Observed:
         """An execution as it is."""

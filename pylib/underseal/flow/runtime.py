@@ -14,11 +14,13 @@ from uuid import UUID
 from underseal.errors import ExecutionAlreadyExistsError, ExecutionFailed, ExecutionRefusedError, FlowError
 from underseal.flow import items
 from underseal.flow.batches import AWAY, Batcher, Journal
+from underseal.flow.checkpoints import Checkpoints
 from underseal.flow.definition import Flow, Flows
 from underseal.flow.drive import Drive
 from underseal.flow.gateway import Gateway
 from underseal.flow.keeper import ClaimKeeper
 from underseal.flow.replay import End, successor_id
+from underseal.flow.state import Loaded, loaded
 from underseal.flow.step import Threads
 from underseal.flow.values import as_recorded, text_of
 from underseal.foundation.calls import interval_text
@@ -145,6 +147,7 @@ class FlowRuntime:
         self.active: dict[str, Drive] = {}
         self._reader: Batcher[tuple[str, int], list[tuple[int, Event]]] = Batcher(self._read_pages)
         self._releases: Batcher[str, None] = Batcher(self._release)
+        self.checkpoints = Checkpoints(self._read_state, gateway.save_snapshot, self._in_background)
         self._claims = claims
         self._claiming = False
         self._grace = grace.total_seconds()
@@ -479,7 +482,7 @@ class FlowRuntime:
             old = self.active.get(claim.execution_id)
             if old is not None:
                 self.lost(old, "claimed anew")
-            drive = Drive(self, code, claim.execution_id, claim.fence, since=since)
+            drive = Drive(self, code, claim.execution_id, claim.fence, since=since, head=claim.head)
             self.active[claim.execution_id] = drive
             self.keeper.held(claim.execution_id, since)
             if claim.status == "suspended":
@@ -510,9 +513,15 @@ class FlowRuntime:
                 taken.append(drive)
         if waiting:
             taken += await self._deliver([drive for drive, _ in waiting])
-        for drive, history in zip(taken, await self._histories(taken), strict=True):
+        # a log that is short is read as it is; of a longer one there may be a snapshot
+        asked = [(drive.execution_id, drive.head >= drive.snapshot_at) for drive in taken]
+        for drive, found in zip(taken, await self._load(asked), strict=True):
             if drive.state == "driving":
-                drive.load(history)
+                drive.head = found.head
+                drive.snapshot_at = self.checkpoints.due_at(drive, found.saved)
+                drive.load(found.events, found.missing)
+                if found.missing is None and found.head >= drive.snapshot_at:
+                    self.checkpoints.loaded(drive, found.events)
                 await asyncio.sleep(0)  # replaying many must not keep the others waiting
 
     async def _recover(self, drive: Drive, claim: Claim) -> bool:
@@ -546,18 +555,42 @@ class FlowRuntime:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    async def _histories(self, drives: Sequence[Drive]) -> list[list[Event]]:
-        """The whole log of each."""
-        histories = await self._read_all([(drive.execution_id, -1) for drive in drives])
-        for drive, history in zip(drives, histories, strict=True):
-            if history:
-                drive.head = history[-1][0]
-        return [[event for _, event in history] for history in histories]
+    async def _load(self, logs: Sequence[tuple[str, bool]]) -> list[Loaded]:
+        """The whole log of each, or its snapshot, where one is asked for, and what is behind that."""
+        found = await self._load_once(logs)
+        # compacted without having been asked; or no snapshot that this release reads, and the log may be whole
+        again = [place for place, one in enumerate(found) if one.missing is not None]
+        if again:
+            other = await self._load_once([(logs[place][0], not logs[place][1]) for place in again])
+            for place, one in zip(again, other, strict=True):
+                found[place] = one
+        return found
 
-    async def _read_all(self, logs: Sequence[tuple[str, int]]) -> list[list[tuple[int, Event]]]:
+    async def _load_once(self, logs: Sequence[tuple[str, bool]]) -> list[Loaded]:
+        saved: dict[int, tuple[int, Any]] = {}
+        wanted = [place for place, (_, snapshot) in enumerate(logs) if snapshot]
+        pages = await self._read_all([(execution_id, -1) for execution_id, _ in logs], saved, wanted)
+        return [loaded(saved.get(place), page) for place, page in enumerate(pages)]
+
+    async def _read_state(self, execution_id: str, after: int) -> tuple[int, list[Event]]:
+        """What a snapshot is to be made of, behind an event."""
+        if after < 0:
+            (found,) = await self._load([(execution_id, True)])
+            if found.missing is not None:
+                raise FlowError(f"expected {found.missing}, found it gone")
+            return found.head, found.events
+        (page,) = await self._read_all([(execution_id, after)])
+        return page[-1][0] if page else after, [event for _, event in page]
+
+    async def _read_all(
+        self,
+        logs: Sequence[tuple[str, int]],
+        saved: dict[int, tuple[int, Any]] | None = None,
+        wanted: Sequence[int] = (),
+    ) -> list[list[tuple[int, Event]]]:
         if not logs:
             return []
-        found = list(await self._read_pages(logs))
+        found = list(await self._read_pages(logs, saved, wanted))
         for place, page in enumerate(found):
             last = page
             while len(last) == _PAGE:
@@ -565,12 +598,23 @@ class FlowRuntime:
                 page += last
         return found
 
-    async def _read_pages(self, logs: Sequence[tuple[str, int]]) -> Sequence[list[tuple[int, Event]]]:
-        asked = [{"execution_id": execution_id, "after": after} for execution_id, after in logs]
+    async def _read_pages(
+        self,
+        logs: Sequence[tuple[str, int]],
+        saved: dict[int, tuple[int, Any]] | None = None,
+        wanted: Sequence[int] = (),
+    ) -> Sequence[list[tuple[int, Event]]]:
+        asked: list[dict[str, Any]] = [
+            {"execution_id": execution_id, "after": after} for execution_id, after in logs
+        ]
+        for place in wanted:
+            asked[place]["snapshot"] = True
         pages: list[list[tuple[int, Event]]] = [[] for _ in logs]
         for row in await self.gateway.read(asked, _PAGE):
             if row["outcome"] == "event":
                 pages[row["item"] - 1].append((row["seq"], (row["type"], row["data"])))
+            elif row["outcome"] == "snapshot" and saved is not None:
+                saved[row["item"] - 1] = (row["seq"], row["data"])
         return pages
 
     async def _read_news(self, drive: Drive) -> None:

@@ -10,11 +10,11 @@ from underseal.foundation.calls import interval_text, json_text, one_row, option
 from underseal.foundation.steps import Row, Steps, query
 
 
-def save_snapshot(execution_id: str, fence: int, seq: int, state: Any) -> Steps[Row]:
-    """`underseal.save_snapshot`."""
+def save_snapshot(execution_id: str, fence: int, seq: int, state: str) -> Steps[Row]:
+    """`underseal.save_snapshot`; the state as JSON."""
     return one_row(
         "select * from underseal.save_snapshot(%s, %s::bigint, %s::bigint, %s::json)",
-        execution_id, fence, seq, json_text(state),
+        execution_id, fence, seq, state,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from underseal.foundation.calls import json_text
 from underseal.foundation.steps import Steps
 from underseal.held.model import Outcome
 from underseal.log.verbs import allowed, outcome_of
@@ -15,7 +16,7 @@ from underseal.snapshot.model import ContentSwept, Snapshot, Stored
 
 def save(execution_id: str, fence: int, seq: int, state: Any) -> Steps[Outcome]:
     """Save a snapshot."""
-    return outcome_of((yield from kernel.save_snapshot(execution_id, fence, seq, state)))
+    return outcome_of((yield from kernel.save_snapshot(execution_id, fence, seq, json_text(state))))
 
 
 def load(
