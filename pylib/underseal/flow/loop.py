@@ -13,13 +13,53 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
-from typing import Any, NoReturn, TypeVar
+from itertools import cycle
+from typing import Any, Final, NoReturn, TypeVar
 
 from underseal.errors import FlowError
 
 log = logging.getLogger("underseal.flow")
 
 T = TypeVar("T")
+
+_MOST_AWAITS: Final = 100
+_NUMBERS: Final = 40
+"""Bits of a hash that are the number within a flow, and alone decide the order of a set. Above them is the loop's, or
+the first tasks of all flows would meet in asyncio's set of all tasks."""
+_loops: Final = cycle(range(1 << 20))
+
+
+class _Future(asyncio.Future[Any]):
+    """A future whose place in a set follows from its number, so that a set is gone through in the same order again."""
+
+    def __init__(self, loop: FlowLoop, number: int) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    __eq__ = object.__eq__
+
+
+class _Task(asyncio.Task[Any]):
+    """The same for a task: a TaskGroup keeps its tasks in a set, and cancels them in the order of that."""
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        loop: FlowLoop,
+        name: str | None,
+        context: Context | None,
+        number: int,
+    ) -> None:
+        self._number = number
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    __eq__ = object.__eq__
 
 
 class FlowLoop(asyncio.AbstractEventLoop):
@@ -29,6 +69,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """Make an idle loop."""
         self._ready: deque[asyncio.Handle] = deque()
         self._tasks: list[asyncio.Task[Any]] = []
+        self._count = next(_loops) << _NUMBERS
         self._closed = False
 
     def run_until_idle(self) -> None:
@@ -60,12 +101,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         for task in reversed(self._tasks):
             if not task.done():
                 task._log_destroy_pending = False
-                coro = task.get_coro()
-                try:
-                    if coro is not None:
-                        coro.close()
-                except RuntimeError:
-                    log.warning("a flow went on after it was told to end; a finally block awaits something")
+                _end(task.get_coro())
         self._tasks.clear()
         self._ready.clear()
 
@@ -82,7 +118,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future of this loop."""
-        return asyncio.Future(loop=self)
+        self._count += 1
+        return _Future(self, self._count)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
@@ -91,7 +128,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         if self._closed:
             coro.close()
             raise FlowError("expected a running flow, found one that has ended or was put aside")
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._count += 1
+        task = _Task(coro, self, name, context, self._count)
         self._tasks.append(task)
         return task
 
@@ -132,6 +170,19 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def run_in_executor(self, *_: Any, **__: Any) -> NoReturn:  # type: ignore[override]
         """Refused: what a thread gives is not recorded."""
         _refuse("a thread", "a step: a plain function is run in a thread")
+
+
+def _end(coro: Any) -> None:
+    for _ in range(_MOST_AWAITS):
+        try:
+            coro.close()
+        except RuntimeError:
+            # it awaits something in a `finally` block, as a TaskGroup does for its tasks
+            continue
+        except BaseException as error:  # noqa: BLE001 -- what a flow raises as it is put aside is nobody's affair
+            log.debug("as a flow was put aside it raised %s", type(error).__name__)
+        return
+    log.warning("a flow went on after it was put aside: a finally block goes on awaiting something")
 
 
 def _refuse(found: str, instead: str) -> NoReturn:
