@@ -336,6 +336,19 @@ class Replay:
         """The number that the next operation gets."""
         return self._count + 1
 
+    def under_way(self) -> list[dict[str, str]]:
+        """What a cancellation takes along: children and held operations that have not told their end, by kind.
+
+        One whose begin is not recorded yet may be there all the same.
+        """
+        begun: list[dict[str, str]] = [{kind: which} for which, kind in self.begun.items()]
+        for op in self.ops.values():
+            if isinstance(op.call, ChildCall) and not op.future.done():
+                begun.append({"child": op.call.execution_id})
+            elif isinstance(op.call, HoldCall) and op.intent is not None and not op.future.done():
+                begun.append({"hold": op.intent})
+        return begun
+
     # -- what comes out ----------------------------------------------------------------------------
 
     def end(self) -> End | None:
@@ -348,13 +361,13 @@ class Replay:
                 return End("cancelled")
             return self._failed(asyncio.CancelledError("a task of the flow cancelled the flow"))
         error = task.exception()
-        if isinstance(error, ContinueAsNew):
+        going_on = _continuation(error)
+        if going_on is not None:
             try:
-                return End(
-                    "continued", text_of(error.value, "the successor's input"), error.flow, error.version
-                )
+                text = text_of(going_on.value, "the successor's input")
             except NotRecordable as flaw:
                 return self._failed(flaw)
+            return End("continued", text, going_on.flow, going_on.version)
         if error is not None:
             return self._failed(error)
         try:
@@ -383,8 +396,9 @@ class Replay:
 
     def _find(self, data: Data, kind: Kind, name: str) -> Operation:
         op = self.ops.get(data["op"])
-        if op is None or op.kind != kind or op.name != name:
-            found = self._found(data["op"]) if op is None else self._found_op(op)
+        ended = self._main is None or self._main.done()
+        if op is None or op.kind != kind or op.name != name or ended:
+            found = self._found(data["op"]) if op is None or ended else self._found_op(op)
             raise FlowDiverged(data["op"], f"{kind} {name}", found)
         return op
 
@@ -401,6 +415,13 @@ class Replay:
     def _demand_running(self, what: str) -> None:
         if self._main is None or self._main.done():
             raise FlowDiverged(0, what, "a flow that has ended")
+
+
+def _continuation(error: BaseException | None) -> ContinueAsNew | None:
+    """The wish to continue that ended a flow, also from inside of TaskGroups."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, ContinueAsNew) else None
 
 
 def chain_of(execution_id: str) -> str:
