@@ -43,7 +43,9 @@ async def run_step(drive: Drive, op: Operation) -> None:
                 raise
             drive.step_failed(op, error)
             return
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a step raises is recorded
+        except KeyboardInterrupt:
+            raise  # whoever runs this process wants it to end
+        except BaseException as error:  # noqa: BLE001 -- whatever a step raises is recorded
             drive.step_failed(op, error)
             return
     drive.effect_ended(
