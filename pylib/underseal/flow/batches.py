@@ -136,8 +136,9 @@ class Journal:
             if len(batch) == 1:
                 batch[0][0].impossible(error)
                 return
-            for one in batch:
-                await self._send([one])
+            while batch:
+                await self._send(batch[:1])
+                del batch[0]  # what has its answer is not in doubt if the database goes away now
             return
         for (writer, _), row in zip(batch, rows, strict=True):
             writer.answered(row)

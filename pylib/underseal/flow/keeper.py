@@ -83,15 +83,16 @@ class ClaimKeeper:
 
     async def _renew(self) -> None:
         since = asyncio.get_running_loop().time()
+        asked = dict(self._until)
         try:
-            said = await self._gateway.renew(list(self._until))
+            said = await self._gateway.renew(asked)
         except Exception as error:  # noqa: BLE001 -- the next renewal is tried; meanwhile the claims run out
             log.warning("claims could not be renewed (%s), trying again", type(error).__name__)
             await asyncio.sleep(min(1.0, self._lease / 10))
             return
         for execution_id, outcome in said.items():
-            if execution_id not in self._until:
-                continue
+            if self._until.get(execution_id) != asked[execution_id]:
+                continue  # it was dropped meanwhile, or claimed anew
             if outcome == "renewed":
                 self._until[execution_id] = since + self._lease
             elif outcome == "lost":
