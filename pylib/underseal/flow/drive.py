@@ -32,6 +32,8 @@ log = logging.getLogger("underseal.flow")
 
 _LONG: Final = 5.0
 """Seconds from which the wait before another try is a park and not a timer of this process."""
+_CANCELLING: Final = 0
+"""Among the effects, instead of an operation's number: the cancelling of what a cancelled flow has begun."""
 
 State = Literal["starting", "driving", "parked", "ended", "gone"]
 
@@ -89,6 +91,7 @@ class Drive:
     _backoffs: dict[int, asyncio.TimerHandle] = field(default_factory=dict)
     _cancels: list[dict[str, str]] = field(default_factory=list)
     _doubtful: bool = False
+    _parted: bool = False
 
     def __post_init__(self) -> None:
         """Begin with an empty log."""
@@ -111,11 +114,12 @@ class Drive:
             self.replay.foresee(history)
             for kind, data in history:
                 self.replay.apply(kind, data)
-        except FlowDiverged as flaw:
-            self._part(flaw, open_waits(history))
-            return
         except Exception as error:  # noqa: BLE001 -- whatever a log holds, it must not stop the others
-            self._part(FlowDiverged(0, "events that flows record", type(error).__name__), open_waits(history))
+            flaw = error if isinstance(error, FlowDiverged) else _unexpected(error)
+            self.replay.last_divergence = next(
+                (data for kind, data in reversed(history) if kind == "FLOW_DIVERGED"), None
+            )
+            self._part(flaw, open_waits(history))
             return
         self.replay.caught_up()
         self._cancels = list(self.replay.cancels)
@@ -125,14 +129,13 @@ class Drive:
         """Take what others have added to the log, answers or a wish to cancel; what is our own was taken already."""
         if self.state != "driving":
             return
-        try:
+
+        def take() -> None:
             for kind, data in tail:
                 if kind in NEWS or kind in ("EXECUTION_STARTED", "EXECUTION_SUSPENDED"):
                     self.replay.apply(kind, data)
-        except FlowDiverged as flaw:
-            self._part(flaw, self.replay.recorded_waits)
-            return
-        self.pump()
+
+        self._guarded(take)
 
     def record(self, kind: str, data: dict[str, Any], text: str | None = None) -> None:
         """Have an event written, and give it to the flow as it was written.
@@ -167,10 +170,10 @@ class Drive:
             self.effect_ended(op, "STEP_FAILED", {"op": op.number, "name": op.name, "error": told})
             return
         wait = retry.wait_after(attempt)
+        loop = asyncio.get_running_loop()
         if wait >= _LONG:
-            op.resting = wait
+            op.resting, op.began = wait, loop.time()
         else:
-            loop = asyncio.get_running_loop()
             self._backoffs[op.number] = loop.call_later(wait, self._try_again, op)
         self.effect_ended(
             op,
@@ -193,14 +196,18 @@ class Drive:
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except FlowDiverged as flaw:
+        except Exception as error:  # noqa: BLE001 -- one execution's fault must not stop the others
+            flaw = error if isinstance(error, FlowDiverged) else _unexpected(error)
             self._part(flaw, self.replay.recorded_waits)
             return
         self.pump()
 
     def pump(self) -> None:
         """Look at what the flow asks for, and see to it."""
-        if self.state != "driving" or self._waits is not None or self._end is not None:
+        if self.state != "driving":
+            return
+        if self._waits is not None or self._end is not None:
+            self._submit()  # what was sent before it has been answered
             return
         if self.replay.cancel_requested and not self.replay.cancelling and self.replay.end() is None:
             try:
@@ -211,8 +218,7 @@ class Drive:
         self._collect()
         end = self.replay.end()
         if end is not None:
-            self._stop_effects()
-            self._end = end
+            self._come_to(end)
         elif self.runtime.draining:
             if not (self._effects or self._events or self._sent):
                 self.runtime.give_back(self)
@@ -224,8 +230,15 @@ class Drive:
         if self.state == "driving" and (self._events or self._end is not None or self._waits is not None):
             self._submit()
 
+    def _come_to(self, end: End) -> None:
+        self._stop_effects(but_cancelling=True)
+        if self._cancels:
+            self._start_ready()
+        elif _CANCELLING not in self._effects:
+            self._end = end  # what it had begun has been cancelled
+
     def _tell_cancellation(self) -> None:
-        cancels: list[dict[str, str]] = [{kind: begun} for begun, kind in self.replay.begun.items()]
+        cancels = self.replay.under_way()
         self.record("CANCELLATION_DELIVERED", {"cancels": cancels})
         self._cancels = cancels
 
@@ -277,7 +290,7 @@ class Drive:
                 waiting.append(op)
         self._ready = waiting
         if durable and self._cancels:
-            self._effects[0] = asyncio.create_task(cancel_begun(self, self._cancels))
+            self._effects[_CANCELLING] = asyncio.create_task(cancel_begun(self, self._cancels))
             self._cancels = []
 
     def _park(self) -> None:
@@ -294,6 +307,7 @@ class Drive:
     def _part(self, flaw: FlowDiverged, recorded: dict[str, list[dict[str, Any]]]) -> None:
         """Park as diverged: what the log waits for stays, with its instants, beside a gate for who mends the code."""
         log.error("execution %s has diverged: %s", self.execution_id, flaw)
+        self._parted = True
         self._stop_effects()
         told = {
             "op": flaw.op,
@@ -315,12 +329,15 @@ class Drive:
         self.runtime.report_divergence(self, str(flaw)[:900])
         self._submit()
 
-    def _stop_effects(self) -> None:
+    def _stop_effects(self, *, but_cancelling: bool = False) -> None:
+        kept = self._effects.pop(_CANCELLING, None) if but_cancelling else None
         for effect in self._effects.values():
             effect.cancel()
         for backoff in self._backoffs.values():
             backoff.cancel()
         self._effects.clear()
+        if kept is not None:
+            self._effects[_CANCELLING] = kept
         self._backoffs.clear()
         self._ready.clear()
 
@@ -345,7 +362,9 @@ class Drive:
             return items.end_text(self.execution_id, self.fence, events, self._end)
         if self._waits is not None:
             self._sent = _Sent("park", events)
-            return items.park_text(self.execution_id, self.fence, events, self._waits, self.replay.cancelling)
+            # a flow that has diverged cannot be told: whoever mends its code finds the wish in its log
+            told = self.replay.cancelling or self._parted
+            return items.park_text(self.execution_id, self.fence, events, self._waits, told)
         if not events:
             return None
         self._sent = _Sent("append", events)
@@ -382,6 +401,9 @@ class Drive:
             self.runtime.lost(self, row["reason"] or row["outcome"])
 
     def _answered_at_once(self, _: Row) -> None:
+        if self._parted:
+            self.runtime.give_back(self)  # whoever takes it replays it, with better code perhaps
+            return
         self._waits = None
         self.runtime.read_news(self)
 
@@ -443,18 +465,17 @@ class Drive:
         """
         sent, self._sent = self._sent, None
         self.fence, self._doubtful = fence, False
-        if sent is None or self.state != "driving":
+        if self.state != "driving":
             return
-        ours = [place for place, (kind, _) in enumerate(tail) if kind not in NEWS]
-        if not ours:
+        if sent is not None and all(kind in NEWS for kind, _ in tail):
             self._events[:0] = sent.events
-            self._waits = None
-            self.news(tail)
+        elif sent is not None and sent.verb == "park":
+            self.runtime.give_back(self)  # it was parked; it is due if it was answered, or when it will be
+            return
+        if self._parted:
+            self.pump()
             return
         self._waits = None
-        if sent.verb == "park" and ours[-1] == len(tail) - 1:
-            self.runtime.give_back(self)  # it is parked; whoever answers it makes it due
-            return
         self.news(tail)
 
     def drop(self, state: State) -> None:
@@ -464,11 +485,15 @@ class Drive:
         self.replay.close()
 
 
+def _unexpected(error: Exception) -> FlowDiverged:
+    return FlowDiverged(0, "events that flows record", type(error).__name__)
+
+
 def _specs(op: Operation, now: float) -> list[dict[str, Any]]:
     """The arms as a park names them. Time that has gone by since the flow asked counts."""
-    if op.resting is not None:
-        return [{"for": op.resting}]
     gone = 0.0 if op.began is None else max(0.0, now - op.began)
+    if op.resting is not None:
+        return [{"for": max(0.0, op.resting - gone)}]
     specs = [arm.spec() for arm in op.arms]
     return [{"for": max(0.0, spec["for"] - gone)} if "for" in spec else spec for spec in specs]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol, Self, TypeAlias
+from functools import partial
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 from underseal.errors import ExecutionAlreadyExistsError, ExecutionFailed, ExecutionRefusedError, FlowError
@@ -32,6 +34,7 @@ from underseal.wake.model import Claim
 log = logging.getLogger("underseal.flow")
 
 Event = tuple[str, dict[str, Any]]
+T = TypeVar("T")
 Hint: TypeAlias = Callable[[Callable[[], None]], Coroutine[Any, Any, None]]
 
 _PAGE: Final = 1000
@@ -120,6 +123,7 @@ class FlowRuntime:
         claims: bool = True,
         grace: timedelta = timedelta(seconds=30),
         hint: Hint | None = None,
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Prepare it. `async with` it: it works inside the block; at its end it drains.
 
@@ -133,6 +137,7 @@ class FlowRuntime:
             claims: whether it claims what is due; otherwise it drives only what it starts.
             grace: how long steps may take to end at the end of an `async with` block.
             hint: runs beside it, and calls what it is given when something may be due.
+            close: called when it has ended.
         """
         self.gateway = gateway
         self.flows = flows if isinstance(flows, Flows) else Flows(flows)
@@ -152,13 +157,16 @@ class FlowRuntime:
         self._claiming = False
         self._grace = grace.total_seconds()
         self._hint = hint
+        self._close = close
         self._serving: asyncio.Task[None] | None = None
         self._pace = Pace(poll_every.total_seconds(), idle_poll_every.total_seconds())
         self._nudge = asyncio.Event()
         self._space = asyncio.Event()
         self._space.set()
         self._starting: dict[str, asyncio.Future[None]] = {}
-        self._awaited: dict[str, asyncio.Future[End]] = {}
+        self._awaited: dict[str, _Awaited] = {}
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._promised = 0
         self._background: set[asyncio.Task[None]] = set()
         self._no_code_said: set[tuple[str, int]] = set()
 
@@ -182,15 +190,24 @@ class FlowRuntime:
 
     async def serve(self) -> None:
         """Work until cancelled; `drain` first ends what runs."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.journal.run())
-            group.create_task(self._reader.run())
-            group.create_task(self._releases.run())
-            group.create_task(self.keeper.run())
-            if self._claims:
-                group.create_task(self._poll())
-                if self._hint is not None:
-                    group.create_task(self._hint(self.look))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.journal.run())
+                group.create_task(self._reader.run())
+                group.create_task(self._releases.run())
+                group.create_task(self.keeper.run())
+                if self._claims:
+                    group.create_task(self._poll())
+                    if self._hint is not None:
+                        group.create_task(self._hint(self.look))
+        finally:
+            # what is not written any more must not run any more
+            for drive in list(self.active.values()):
+                self._forget(drive, "gone")
+            for task in self._background:
+                task.cancel()
+            if self._close is not None:
+                await self._close()
 
     async def drain(self, grace: float) -> None:
         """Take on nothing more, let steps that run end and be recorded, and give every claim back.
@@ -199,6 +216,7 @@ class FlowRuntime:
             grace: seconds that steps may take; one that has not ended then is begun anew elsewhere.
         """
         self.draining = True
+        self._admit()
         for drive in list(self.active.values()):
             drive.pump()
         if self.active:
@@ -250,13 +268,15 @@ class FlowRuntime:
         text = text_of(value, "the input of the flow")
         chosen = execution_id if execution_id is not None else random_bytes(16).hex()
         await self.journal.room()
-        while len(self.active) >= self.limits.executions and not self.draining:
-            self._space.clear()
-            await self._space.wait()
-        if self.draining:
-            raise FlowError("expected a runtime that takes something on, found one that stops")
-        if chosen in self.active or chosen in self._starting:
-            raise ExecutionAlreadyExistsError(chosen, "expected an id that is free, found one in use")
+        try:
+            await self._place()
+            if self.draining:
+                raise FlowError("expected a runtime that takes something on, found one that stops")
+            if chosen in self.active or chosen in self._starting:
+                raise ExecutionAlreadyExistsError(chosen, "expected an id that is free, found one in use")
+        except BaseException:
+            self._admit()  # somebody else may have its place
+            raise
         loop = asyncio.get_running_loop()
         drive = Drive(self, code, chosen, state="starting", since=loop.time())
         drive.start = items.start_text(
@@ -307,36 +327,47 @@ class FlowRuntime:
             raise ExecutionFailed(execution_id, end.kind, _reread(end.text) if end.kind == "failed" else None)
 
     async def _end_of(self, execution_id: str) -> End:
-        found = self._awaited.get(execution_id)
-        if found is None:
-            found = self._awaited[execution_id] = asyncio.get_running_loop().create_future()
-            if execution_id not in self.active:
-                self._look_for_end(execution_id, found)
-        # whoever gives up must not take the others along
-        return await asyncio.shield(found)
+        one = self._awaited.get(execution_id)
+        if one is None:
+            one = self._awaited[execution_id] = _Awaited(asyncio.get_running_loop().create_future())
+        one.waiting += 1
+        if execution_id not in self.active:
+            self._look_for_end(execution_id, one)
+        try:
+            # whoever gives up must not take the others along
+            return await asyncio.shield(one.end)
+        finally:
+            one.waiting -= 1
+            if one.waiting == 0:
+                one.give_up()
+                if self._awaited.get(execution_id) is one:
+                    del self._awaited[execution_id]
 
-    def _look_for_end(self, execution_id: str, found: asyncio.Future[End]) -> None:
+    def _look_for_end(self, execution_id: str, one: _Awaited) -> None:
         """It is not driven here: look from time to time how it stands, as long as somebody waits."""
 
         async def looking() -> None:
-            while not found.done() and execution_id not in self.active:
+            while not one.end.done() and execution_id not in self.active:
                 try:
                     end = await self.gateway.end(execution_id)
-                except ExecutionFailed as error:
-                    found.set_exception(error)
-                    return
                 except AWAY:
                     end = None
-                if end is not None and not found.done():
+                except Exception as error:  # noqa: BLE001 -- whoever waits is told
+                    if not one.end.done():
+                        one.end.set_exception(error)
+                    return
+                if end is not None:
                     self._tell_end(execution_id, end)
+                    return
                 await asyncio.sleep(_LOOK_FOR_END)
 
-        self._in_background(looking())
+        if one.looking is None or one.looking.done():
+            one.looking = asyncio.create_task(looking())
 
     def _tell_end(self, execution_id: str, end: End) -> None:
-        waiting = self._awaited.pop(execution_id, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(end)
+        one = self._awaited.pop(execution_id, None)
+        if one is not None and not one.end.done():
+            one.end.set_result(end)
 
     # -- what drives tell --------------------------------------------------------------------------
 
@@ -351,7 +382,7 @@ class FlowRuntime:
     def not_started(self, drive: Drive, row: Row) -> None:
         """Its start was refused."""
         if row["outcome"] == "exists" and drive.tried_before:
-            self._in_background(self._start_after_doubt(drive))
+            self._in_background(self._start_after_doubt(drive), drive)
             return
         self._forget(drive, "gone")
         error: Exception = (
@@ -375,6 +406,11 @@ class FlowRuntime:
         """It has ended."""
         if end is not None:
             setattr(self.counts, end.kind, getattr(self.counts, end.kind) + 1)
+            if log.isEnabledFor(logging.INFO):
+                log.info(
+                    "execution %s: %s", drive.execution_id, end.kind,
+                    extra={"execution_id": drive.execution_id, "flow": drive.flow.name, "outcome": end.kind},
+                )  # fmt: skip
             self._tell_end(drive.execution_id, end)
             if end.kind == "continued" or "~" in drive.execution_id:
                 self.look()  # the successor is due, or the parent may be
@@ -405,7 +441,7 @@ class FlowRuntime:
 
     def read_news(self, drive: Drive) -> None:
         """Read what was added to its log, and let it go on."""
-        self._in_background(self._read_news(drive))
+        self._in_background(self._read_news(drive), drive)
 
     def report_divergence(self, drive: Drive, cause: str) -> None:
         """Tell operators."""
@@ -413,7 +449,7 @@ class FlowRuntime:
 
     def reconcile(self, drive: Drive) -> None:
         """Find out what became of a write, once the database is back."""
-        self._in_background(self._reconcile(drive))
+        self._in_background(self._reconcile(drive), drive)
 
     async def may_act(self, drive: Drive) -> bool:
         """Whether an effect of it may be started: its claim holds; if not, it is let go."""
@@ -432,17 +468,43 @@ class FlowRuntime:
         drive.drop(state)
         if self.active.get(drive.execution_id) is drive:
             del self.active[drive.execution_id]
-        waiting = self._awaited.get(drive.execution_id)
-        if waiting is not None:
-            self._look_for_end(drive.execution_id, waiting)
+        one = self._awaited.get(drive.execution_id)
+        if one is not None:
+            self._look_for_end(drive.execution_id, one)
         self._space.set()
+        self._admit()
+
+    # -- room --------------------------------------------------------------------------------------
+
+    def _free(self) -> int:
+        return self.limits.executions - len(self.active) - self._promised
+
+    async def _place(self) -> None:
+        """Wait for a place, first come first served; it is to be taken before anything else is awaited."""
+        if self._free() > 0 and not self._queue:
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._promised -= 1
+
+    def _admit(self) -> None:
+        while self._queue and (self.draining or self._free() > 0):
+            turn = self._queue.popleft()
+            if not turn.done():
+                self._promised += 1
+                turn.set_result(None)
 
     # -- looking for work --------------------------------------------------------------------------
 
     async def _poll(self) -> None:
         while not self.draining:
             found = 0
-            room = min(_MOST_CLAIMS, self.limits.executions - len(self.active))
+            room = max(0, min(_MOST_CLAIMS, self._free()))
+            self._promised += room
             try:
                 if room > 0 and len(self.flows):
                     self._claiming = True
@@ -454,7 +516,9 @@ class FlowRuntime:
                 continue
             finally:
                 self._claiming = False
+                self._promised -= room
                 self._space.set()
+                self._admit()
             if room <= 0:
                 self._space.clear()
                 await self._space.wait()
@@ -492,7 +556,8 @@ class FlowRuntime:
             else:
                 taken.append(drive)
         if claims:
-            self._in_background(self._take(taken, waiting, gone))
+            drives = [*taken, *(drive for drive, _ in (*waiting, *gone))]
+            self._in_background(self._take(taken, waiting, gone), *drives)
         return len(claims)
 
     def _no_code(self, claim: Claim) -> None:
@@ -509,13 +574,15 @@ class FlowRuntime:
         self, taken: list[Drive], waiting: list[tuple[Drive, Claim]], gone: list[tuple[Drive, Claim]]
     ) -> None:
         for drive, claim in gone:
-            if await self._recover(drive, claim):
+            if await self._patiently(partial(self._recover, drive, claim), drive):
                 taken.append(drive)
         if waiting:
-            taken += await self._deliver([drive for drive, _ in waiting])
+            drives = [drive for drive, _ in waiting]
+            taken += await self._patiently(partial(self._deliver, drives), *drives) or []
         # a log that is short is read as it is; of a longer one there may be a snapshot
         asked = [(drive.execution_id, drive.head >= drive.snapshot_at) for drive in taken]
-        for drive, found in zip(taken, await self._load(asked), strict=True):
+        histories = await self._patiently(partial(self._load, asked), *taken) or []
+        for drive, found in zip(taken, histories, strict=bool(histories)):
             if drive.state == "driving":
                 drive.head = found.head
                 drive.snapshot_at = self.checkpoints.due_at(drive, found.saved)
@@ -523,6 +590,17 @@ class FlowRuntime:
                 if found.missing is None and found.head >= drive.snapshot_at:
                     self.checkpoints.loaded(drive, found.events)
                 await asyncio.sleep(0)  # replaying many must not keep the others waiting
+
+    async def _patiently(self, act: Callable[[], Awaitable[T]], *drives: Drive) -> T | None:
+        """Do something, again while the database is away; None once none of these is driven here any more."""
+        pause = 0.05
+        while any(drive.state in ("driving", "starting") for drive in drives):
+            try:
+                return await act()
+            except AWAY:
+                await asyncio.sleep(pause)
+                pause = min(5.0, pause * 2)
+        return None
 
     async def _recover(self, drive: Drive, claim: Claim) -> bool:
         """Take over from a driver whose claim ran out, so often (clause E8)."""
@@ -618,10 +696,14 @@ class FlowRuntime:
         return pages
 
     async def _read_news(self, drive: Drive) -> None:
-        since = drive.head_before
-        page = await self._reader.get((drive.execution_id, since))
-        news = page if len(page) < _PAGE else (await self._read_all([(drive.execution_id, since)]))[0]
-        if drive.state != "driving":
+        asked = (drive.execution_id, drive.head_before)
+
+        async def read() -> list[tuple[int, Event]]:
+            page = await self._reader.get(asked)
+            return page if len(page) < _PAGE else (await self._read_all([asked]))[0]
+
+        news = await self._patiently(read, drive)
+        if drive.state != "driving" or news is None:
             return
         if news:
             drive.head = news[-1][0]
@@ -631,14 +713,8 @@ class FlowRuntime:
 
     async def _reconcile(self, drive: Drive) -> None:
         """Take a new fence, so that what was sent cannot be written any more, and see whether it was."""
-        pause = 0.05
-        while drive.state in ("driving", "starting"):
-            try:
-                if await self._settled(drive):
-                    return
-            except AWAY:
-                await asyncio.sleep(pause)
-                pause = min(5.0, pause * 2)
+        while await self._patiently(partial(self._settled, drive), drive) is False:
+            pass  # it moved between a look and the next
 
     async def _settled(self, drive: Drive) -> bool:
         if drive.state == "starting":
@@ -646,16 +722,13 @@ class FlowRuntime:
             return True
         seen = await self.gateway.head(drive.execution_id)
         if seen.outcome != "found" or seen.fence != drive.fence:
-            if seen.status in ("completed", "failed", "cancelled", "continued") and drive.ending is not None:
-                self.ended(drive, drive.ending)
-            else:
-                self.lost(drive, "after the database was away")
+            self.lost(drive, "after the database was away")
             return True
         got = await self.gateway.refence(drive.execution_id, seen)
         if got.reason == "moved":
             return False
         if got.outcome != "acquired" or got.fence is None:
-            if got.reason == "ended" and drive.ending is not None:
+            if got.reason == "ended" and drive.ending is not None and drive.ending.kind == seen.status:
                 self.ended(drive, drive.ending)
             else:
                 self.lost(drive, got.reason or got.outcome)
@@ -668,14 +741,17 @@ class FlowRuntime:
 
     async def _start_after_doubt(self, drive: Drive) -> None:
         """A start that may have been ours: if its claim is ours, it was."""
-        said: dict[str, str] = {}
-        with suppress(*AWAY):
+
+        async def look() -> int | None:
             said = await self.gateway.renew([drive.execution_id])
-        if said.get(drive.execution_id) == "renewed":
             seen = await self.gateway.head(drive.execution_id)
-            if seen.fence is not None:
-                drive.started(seen.fence)
-                return
+            # busy: somebody has just locked it, and it is ours still
+            return seen.fence if said.get(drive.execution_id) in ("renewed", "busy") else None
+
+        fence = await self._patiently(look, drive)
+        if fence is not None and drive.state == "starting":
+            drive.started(fence)
+            return
         self._forget(drive, "gone")
         self._start_failed(
             drive,
@@ -688,10 +764,43 @@ class FlowRuntime:
         await self.gateway.release(execution_ids)
         return [None] * len(execution_ids)
 
-    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(_guarded(work))
+    def _in_background(self, work: Coroutine[Any, Any, Any], *drives: Drive) -> None:
+        """Do something beside; if it fails, what cannot go on without it is left to whoever claims it next."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 -- what fails here is tried again by whoever claims next
+                log.warning("a call for an execution failed (%s); its claim runs out", type(error).__name__)
+                for drive in drives:
+                    if drive.state in ("driving", "starting"):
+                        self._forget(drive, "gone")
+                        self._start_failed(drive, error)
+
+        task = asyncio.create_task(guarded())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """An end that somebody waits for.
+
+    Attributes:
+        end: what comes.
+        waiting: how many wait.
+        looking: looks for it while it is not driven here.
+    """
+
+    end: asyncio.Future[End]
+    waiting: int = 0
+    looking: asyncio.Task[None] | None = None
+
+    def give_up(self) -> None:
+        """Nobody waits any more."""
+        self.end.cancel()
+        if self.looking is not None:
+            self.looking.cancel()
 
 
 class _Start:
@@ -725,13 +834,6 @@ class _Start:
                 "message": "the database could not take it",
             }
         )
-
-
-async def _guarded(work: Coroutine[Any, Any, Any]) -> None:
-    try:
-        await work
-    except Exception as error:  # noqa: BLE001 -- what fails here is tried again by whoever claims next
-        log.warning("a call for an execution failed (%s); its claim runs out", type(error).__name__)
 
 
 def _reread(text: str) -> Any:
