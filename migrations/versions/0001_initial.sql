@@ -576,7 +576,7 @@ comment on table underseal.execution_denial is
   'Every denial of an operation on an execution, with the cause that the caller is not told. Kept for 30 days.';
 comment on column underseal.execution_denial.denial_id is 'Number of the denial.';
 comment on column underseal.execution_denial.denied_at is 'When.';
-comment on column underseal.execution_denial.op is 'What was asked: read, send, resume, cancel, fork, outcome, discard, delete, compact.';
+comment on column underseal.execution_denial.op is 'What was asked: read, send, resume, cancel, migrate, fork, outcome, discard, delete, compact.';
 comment on column underseal.execution_denial.execution_id is 'Which execution was named.';
 comment on column underseal.execution_denial.principal is 'Who asked; null where nobody could be named.';
 comment on column underseal.execution_denial.cause is 'no-principal, missing, foreign, unknown-owner, policy-hook or sealed.';

@@ -149,7 +149,9 @@ class Moves:
     def call(self, one: str) -> None:
         """What callers and operators do."""
         w, draw, ex = self.world, self.draw, self.world.executions
-        kind = draw(st.sampled_from(["send"] * 4 + ["resume", "cancel", "fork", "outcome", "discard"]))
+        kind = draw(
+            st.sampled_from(["send"] * 4 + ["resume", "cancel", "migrate", "fork", "outcome", "discard"])
+        )
         if kind == "send":
             message_id = draw(st.sampled_from(["m1", "m2", "m3", None]))
             expires = draw(st.sampled_from([None, timedelta(seconds=1)]))
@@ -158,6 +160,8 @@ class Moves:
             w.attempt(ex.resume, one, "ok", True, WHO)
         elif kind == "cancel":
             w.attempt(ex.cancel, one, WHO, "why", force=draw(st.booleans()))
+        elif kind == "migrate":
+            w.attempt(ex.migrate, one, draw(st.integers(1, 3)), WHO)
         elif kind == "fork":
             forked = w.attempt(ex.fork, one, draw(st.integers(0, 8)), WHO, new_id=f"fork{len(w.ids)}")
             w.ids += [forked] if forked else []
@@ -169,11 +173,18 @@ class Moves:
     def drive(self, one: str) -> None:
         """What drivers do beside writing."""
         w, draw, dr = self.world, self.draw, self.world.driver
-        kind = draw(st.sampled_from(["deliver", "consume", "recover", "snapshot", "compact", "expire"]))
+        kind = draw(
+            st.sampled_from(
+                ["deliver", "deliver to all", "consume", "recover", "snapshot", "compact", "expire"]
+            )
+        )
         fence = w.fence(one)
         seen = dr.head(one, connection=w.connection)
         if kind == "deliver":
             dr.deliver(one, fence, connection=w.connection)
+        elif kind == "deliver to all":
+            everybody = [(name, w.fence(name)) for name in reversed(w.ids)]
+            dr.deliver_batch([item for item in everybody if item[1]], connection=w.connection)
         elif kind == "consume":
             found = dr.next_message(one, fence, connection=w.connection)
             if found.outcome == "message":
