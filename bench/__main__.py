@@ -14,6 +14,12 @@ from rich.console import Console
 from bench.appends import measure_appends
 from bench.costs import measure_fold, measure_written
 from bench.cycles import measure_cycles
+from bench.flows_idle import measure_idle
+from bench.flows_past import measure_flows_with_past
+from bench.flows_rate import measure_rate
+from bench.flows_replay import measure_replay
+from bench.flows_worker import measure_drain, measure_worker
+from bench.flows_written import measure_written_by_flows
 from bench.messages import measure_messages
 from bench.one_step import measure_one_step
 from bench.past import measure_past
@@ -83,6 +89,53 @@ def _one_step(run: Run) -> dict[str, float]:
     return measure_one_step(run.server, run.directory, pace=run.pace(1.0, 5), tell=run.tell)
 
 
+def _flows(run: Run) -> dict[str, float]:
+    return measure_rate(run.server, run.directory, pace=run.pace(1.5, 5), tell=run.tell)
+
+
+def _flows_written(run: Run) -> dict[str, float]:
+    return measure_written_by_flows(
+        run.server, run.directory, flows=500 if run.quick else 20_000, tell=run.tell
+    )
+
+
+def _flows_worker(run: Run) -> dict[str, float]:
+    return measure_worker(run.server, pace=run.pace(2.0, 5), tell=run.tell)
+
+
+def _flows_idle(run: Run) -> dict[str, float]:
+    quick = run.quick
+    return measure_idle(
+        run.server,
+        amount=3 if quick else 60,
+        rounds=1 if quick else 5,
+        seconds=1.0 if quick else 20.0,
+        tell=run.tell,
+    )
+
+
+def _flows_drain(run: Run) -> dict[str, float]:
+    few, many = (100, 400) if run.quick else (5_000, 80_000)
+    return measure_drain(run.server, few=few, many=many, rounds=2 if run.quick else 6, tell=run.tell)
+
+
+def _flows_past(run: Run) -> dict[str, float]:
+    return measure_flows_with_past(
+        run.server,
+        parked=200 if run.quick else 100_000,
+        events=1_000 if run.quick else 1_000_000,
+        backlog=50 if run.quick else 3_000,
+        pace=run.pace(1.5, 7),
+        tell=run.tell,
+    )
+
+
+def _flows_replay(run: Run) -> dict[str, float]:
+    return measure_replay(
+        run.server, events=50 if run.quick else 1_000, rounds=1 if run.quick else 15, tell=run.tell
+    )
+
+
 PARTS: Final[dict[str, Callable[[Run], dict[str, float]]]] = {
     "cycles": _cycles,
     "past": _past,
@@ -90,6 +143,13 @@ PARTS: Final[dict[str, Callable[[Run], dict[str, float]]]] = {
     "costs": _costs,
     "messages": _messages,
     "one-step": _one_step,
+    "flows": _flows,
+    "flows-written": _flows_written,
+    "flows-worker": _flows_worker,
+    "flows-idle": _flows_idle,
+    "flows-drain": _flows_drain,
+    "flows-past": _flows_past,
+    "flows-replay": _flows_replay,
 }
 
 
@@ -102,8 +162,8 @@ PARTS: Final[dict[str, Callable[[Run], dict[str, float]]]] = {
     "--out", type=click.Path(dir_okay=False, path_type=Path), default=OUT, help="Where the figures go."
 )
 def main(quick: bool, parts: tuple[str, ...], out: Path) -> None:
-    """Measure held operations (cycles, past) and the log (appends, costs, messages, one-step); docs/benchmarks.md says
-    what is compared with what."""
+    """Measure held operations (cycles, past), the log (appends, costs, messages, one-step) and flows (flows…);
+    docs/benchmarks.md says what is compared with what."""
     console = Console()
     numbers: dict[str, float] = {}
     with (

@@ -7,6 +7,8 @@ off and on again. The tables' constraints see every row; indexes that no constra
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -89,11 +91,31 @@ def _add(admin: psycopg.Connection[Any], amount: int, state: str, *, due: bool =
     )
 
 
-def _our_triggers(admin: psycopg.Connection[Any]) -> list[tuple[str, str, str]]:
+@contextmanager
+def past_triggers(admin: psycopg.Connection[Any], tables: Sequence[str]) -> Iterator[None]:
+    """A transaction in which rows are put past the triggers of some tables of ours.
+
+    Parameters:
+        admin: an autocommit connection as a superuser.
+        tables: their names.
+    """
+    with admin.transaction():
+        admin.execute("set local synchronous_commit = off")
+        admin.execute("set local session_replication_role = replica")
+        triggers = _our_triggers(admin, tables)
+        for table, name, _ in triggers:
+            admin.execute(f"alter table {table} disable trigger {name}")
+        yield
+        # those that check fire always, those that write at the origin, as the trigger files say
+        for table, name, fires in triggers:
+            admin.execute(f"alter table {table} enable {'always' if fires == 'A' else ''} trigger {name}")
+
+
+def _our_triggers(admin: psycopg.Connection[Any], tables: Sequence[str]) -> list[tuple[str, str, str]]:
     return admin.execute(
         """select t.tgrelid::regclass::text, quote_ident(t.tgname), t.tgenabled from pg_trigger t
            where not t.tgisinternal and t.tgrelid = any (%s::regclass[])""",
-        [[f"underseal.{table}" for table in _TABLES]],
+        [[f"underseal.{table}" for table in tables]],
     ).fetchall()
 
 
@@ -114,12 +136,7 @@ def add_history(admin: psycopg.Connection[Any], *, ended: int, opened: int) -> N
         ended: how many have SUCCEEDED, over the last 80 days; each with an event that has its position.
         opened: how many are open: 40 % held, 30 % approved, 10 % executing, and 10, 5 and 5 % due.
     """
-    with admin.transaction():
-        admin.execute("set local synchronous_commit = off")
-        admin.execute("set local session_replication_role = replica")
-        triggers = _our_triggers(admin)
-        for table, name, _ in triggers:
-            admin.execute(f"alter table {table} disable trigger {name}")
+    with past_triggers(admin, _TABLES):
         indexes = _plain_indexes(admin)
         for name, _ in indexes:
             admin.execute(f"drop index {name}")
@@ -135,8 +152,5 @@ def add_history(admin: psycopg.Connection[Any], *, ended: int, opened: int) -> N
         admin.execute("update underseal.outbox_head set last_position = %s", [ended + opened])
         for _, definition in indexes:
             admin.execute(definition)
-        # those that check fire always, those that write at the origin, as the trigger files say
-        for table, name, fires in triggers:
-            admin.execute(f"alter table {table} enable {'always' if fires == 'A' else ''} trigger {name}")
     for table in _TABLES:
         admin.execute(f"vacuum (analyze) underseal.{table}")

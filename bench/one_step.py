@@ -106,20 +106,21 @@ def make_sides(service: Service) -> dict[str, Side]:
     return {"three": ThreeBatches(service), "two": TwoBatches(service)}
 
 
-def raw_executions(server: Server, file: Path, seconds: float) -> float:
+def raw_executions(server: Server, file: Path, seconds: float, dbname: str = DBNAME) -> float:
     """Executions a second in three one-row commits, by pgbench.
 
     Parameters:
         server: where.
         file: with what `script` gives.
         seconds: for how long, at least one.
+        dbname: a database of bench.log_setting.
     """
     ran = subprocess.run(
         [
             binaries() / "pgbench",
             *("--no-vacuum", "--protocol=prepared", f"--client={AT_ONCE}", "--jobs=2"),
             *(f"--time={max(1, round(seconds))}", f"--file={file}"),
-            *(f"--host={server.host}", f"--port={server.port}", f"--username={SERVICE}", DBNAME),
+            *(f"--host={server.host}", f"--port={server.port}", f"--username={SERVICE}", dbname),
         ],
         capture_output=True,
         text=True,
