@@ -1,0 +1,116 @@
+"""Processes that are asked over a pipe: a runtime of flows each, ours or a peer's, with an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import multiprocessing
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+Make = Callable[..., AbstractAsyncContextManager[Any]]
+"""Makes what answers: a function of a module, since the process imports it. Its plain methods run in a thread."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a process did in a while.
+
+    Parameters:
+        amount: how much.
+        seconds: in how long.
+        cpu: seconds of processor time that the process took for it.
+    """
+
+    amount: int
+    seconds: float
+    cpu: float
+
+    @property
+    def rate(self) -> float:
+        """How much a second."""
+        return self.amount / self.seconds
+
+
+async def _answer(make: Make, arguments: tuple[Any, ...], pipe: Connection) -> None:
+    async with make(*arguments) as answers:
+        pipe.send((True, None))
+        while (asked := await asyncio.to_thread(pipe.recv)) is not None:
+            name, values = asked
+            try:
+                method = getattr(answers, name)
+                waits = inspect.iscoroutinefunction(method)
+                pipe.send((True, await (method(*values) if waits else asyncio.to_thread(method, *values))))
+            except Exception:  # noqa: BLE001 -- whoever asked is told
+                pipe.send((False, traceback.format_exc()))
+    pipe.send((True, None))
+
+
+def _serve(make: Make, arguments: tuple[Any, ...], pipe: Connection) -> None:
+    asyncio.run(_answer(make, arguments, pipe))
+
+
+@dataclass
+class Node:
+    """A running process."""
+
+    pipe: Connection
+
+    def ask(self, name: str, *values: Any) -> Any:
+        """Have a method called, and wait for what it returns.
+
+        Errors:
+            RuntimeError: it raised, or the process has ended.
+        """
+        self.tell(name, *values)
+        return self.said()
+
+    def tell(self, name: str, *values: Any) -> None:
+        """Have a method called; `said` waits for what it returns."""
+        self.pipe.send((name, values))
+
+    def said(self) -> Any:
+        """What the method that was called last returned.
+
+        Errors:
+            RuntimeError: it raised, or the process has ended.
+        """
+        try:
+            went, answer = self.pipe.recv()
+        except EOFError as end:
+            raise RuntimeError(
+                "expected a process's answer, found that it ended: what it printed says why"
+            ) from end
+        if not went:
+            raise RuntimeError(f"expected an answer, found an error in the process:\n{answer}")
+        return answer
+
+
+@contextmanager
+def running_node(make: Make, *arguments: Any) -> Iterator[Node]:
+    """Start a process, and at the end have it close what it opened.
+
+    Parameters:
+        make: makes what answers.
+        arguments: are given to it.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(make, arguments, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    node = Node(ours)
+    try:
+        node.said()
+        yield node
+        ours.send(None)
+        node.said()
+    finally:
+        process.join(10)
+        process.terminate()
+        process.join()
+        ours.close()
