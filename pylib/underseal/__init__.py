@@ -53,7 +53,6 @@ from underseal.held.model import (
 )
 from underseal.held.provider import Provider
 from underseal.held.spent import FileSpentRegister, PostgresSpentRegister, SpentRegister
-from underseal.held.worker import Worker
 from underseal.inbox.model import Consumed, Delivered, Discarded, InboxMessage, NextMessage, Sent
 from underseal.log import batch
 from underseal.log.async_client import AsyncExecutionDriver, AsyncExecutions
@@ -73,6 +72,7 @@ from underseal.log.model import (
 from underseal.log.verify import Difference, Verification
 from underseal.seal import EnvKeyRing, FileKeyRing, Key, KeyRing, MemoryKeyRing, restricted
 from underseal.snapshot.model import ContentSwept, Snapshot, Stored
+from underseal.worker.service import Progress, Worker
 
 __all__ = [
     "AccessDenied",
@@ -135,6 +135,7 @@ __all__ = [
     "Policy",
     "PostgresSpentRegister",
     "Principal",
+    "Progress",
     "Provider",
     "ProviderRefused",
     "Recorded",

@@ -9,6 +9,7 @@ transaction mode is fine; then switch prepared statements off (`prepare_threshol
 from __future__ import annotations
 
 import json
+import select
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -44,6 +45,10 @@ set_json_loads(partial(json.loads, parse_int=_integer), _READING)
 
 _READ_COMMITTED = psycopg.IsolationLevel.READ_COMMITTED
 _WRONG_ISOLATION = "US008"
+_WAIT: Final = 30.0
+_RECONNECT: Final = 300.0
+_SHORT_WAIT: Final = 4.0
+"""Seconds. A pool that tries for longer tries ever more rarely, and would come back late after a long outage."""
 
 Params = Mapping[str, Any] | Sequence[Any] | None
 
@@ -71,6 +76,32 @@ def _readable(conninfo: str) -> str:
     raise ValueError(
         "expected a libpq connection string or a postgresql:// URL, found neither (not shown: it may hold a password)"
     )
+
+
+def _silent(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether nothing has come from the server since the last statement. When it ends it says so, or hangs up."""
+    if not hasattr(select, "poll"):
+        return not select.select([conn], [], [], 0)[0]
+    looker = select.poll()
+    looker.register(conn.fileno(), select.POLLIN)
+    return not looker.poll(0)
+
+
+async def _look_async(conn: psycopg.AsyncConnection[Any]) -> None:
+    """Let a connection pass that the server has not ended; a round trip only where something came from there."""
+    if not _silent(conn):
+        await AsyncConnectionPool.check_connection(conn)
+
+
+Place = tuple[str, dict[str, Any]]
+"""A conninfo, and what psycopg is told besides: where a connection of one's own can be opened."""
+
+
+def _place_of(pool: ConnectionPool[Any] | AsyncConnectionPool[Any]) -> Place | None:
+    conninfo, more = pool.conninfo, pool.kwargs
+    if not isinstance(conninfo, str):
+        return None
+    return conninfo, dict(more) if isinstance(more, dict) else {}
 
 
 class Source(Protocol):
@@ -183,6 +214,16 @@ class PoolSource:
         with conn.transaction():
             return fetch(conn, sql, params)
 
+    @property
+    def mine(self) -> bool:
+        """Whether the pool was made here, from a conninfo."""
+        return self._mine
+
+    @property
+    def place(self) -> Place | None:
+        """Where its connections lead; None where a pool of the host's does not tell."""
+        return _place_of(self._pool)
+
     def close(self) -> None:
         """Close the pool, if it was made here."""
         if self._mine:
@@ -232,7 +273,8 @@ class AsyncPoolSource:
 
         Parameters:
             pool, max_size, prepare_threshold: as in `PoolSource`.
-            check: whether a connection is tried before it is lent; not for whoever bears a failed call and calls often.
+            check: whether a connection is tried before it is lent, or only looked at: for whoever calls often and
+                bears a failed call. Such a one is told soon that the database is away, and asks again.
         """
         self._mine = isinstance(pool, str)
         self._pool: AsyncConnectionPool[Any] = (
@@ -241,7 +283,9 @@ class AsyncPoolSource:
                 min_size=0,
                 max_size=max_size,
                 open=False,
-                check=AsyncConnectionPool.check_connection if check else None,
+                check=AsyncConnectionPool.check_connection if check else _look_async,
+                timeout=_WAIT if check else _SHORT_WAIT,
+                reconnect_timeout=_RECONNECT if check else _SHORT_WAIT,
                 kwargs={"autocommit": True, "prepare_threshold": prepare_threshold, "context": _READING},
                 name="underseal",
             )
@@ -278,6 +322,16 @@ class AsyncPoolSource:
                 self._plain = False
         async with conn.transaction():
             return await fetch_async(conn, sql, params)
+
+    @property
+    def mine(self) -> bool:
+        """Whether the pool was made here, from a conninfo."""
+        return self._mine
+
+    @property
+    def place(self) -> Place | None:
+        """Where its connections lead; None where a pool of the host's does not tell."""
+        return _place_of(self._pool)
 
     async def close(self) -> None:
         """Close the pool, if it was made here."""

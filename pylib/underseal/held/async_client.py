@@ -53,11 +53,12 @@ from underseal.held.provider import Provider
 from underseal.held.rewrap import Rewrap
 from underseal.held.sequence import Rebuild
 from underseal.held.spent import SpentRegister
-from underseal.held.worker import Worker
 from underseal.log.async_client import AsyncExecutionDriver, AsyncExecutions
 from underseal.seal import KeyRing
 from underseal.wake.client import LEASE
+from underseal.worker.hint import Listener, hint_place, hinter_of
 from underseal.worker.runtime import runtime_of
+from underseal.worker.service import Worker
 
 T = TypeVar("T")
 P = TypeVar("P", bound=BaseModel)
@@ -94,6 +95,7 @@ class AsyncUnderseal:
         renew_every: timedelta = timedelta(minutes=5),
         prepare_threshold: int | None = 5,
         max_connections: int = 10,
+        hint: bool | str = False,
     ) -> None:
         """Make a client; parameters as in `Underseal`, the pool an async one."""
         self._source = AsyncPoolSource(
@@ -109,9 +111,11 @@ class AsyncUnderseal:
         )
         self._run_on_approval = run_on_approval
         self._worker_name = worker_name
+        self._hint = hint
+        self._hinter = hinter_of(self, hint)
         self._flows = Flows()
         self._joined: ContextVar[Connection | None] = ContextVar("underseal_joined", default=None)
-        self.executions = AsyncExecutions._over(self._source, self._joined)
+        self.executions = AsyncExecutions._over(self._source, self._joined, self._due)
         self.driver = AsyncExecutionDriver._over(self._source, self._joined)
 
     async def __aenter__(self) -> Self:
@@ -125,6 +129,8 @@ class AsyncUnderseal:
     @_twin
     async def close(self) -> None:
         """See `Underseal.close`."""
+        if self._hinter is not None:
+            self._hinter.close()
         await self._source.close()
 
     # -- gating ------------------------------------------------------------------------------------
@@ -192,8 +198,15 @@ class AsyncUnderseal:
             claims: whether it claims what is due; otherwise it drives only what it starts.
             grace: how long steps may take to end at the end of the block.
         """
+        place = hint_place(self._source, self._hint)
         return runtime_of(
-            self, limits=limits, lease=lease, idle_poll_every=idle_poll_every, claims=claims, grace=grace
+            self,
+            limits=limits,
+            lease=lease,
+            idle_poll_every=idle_poll_every,
+            claims=claims,
+            grace=grace,
+            hint=None if place is None else Listener(place).listen,
         )
 
     # -- types -------------------------------------------------------------------------------------
@@ -315,9 +328,19 @@ class AsyncUnderseal:
         connection: Connection | None = None,
     ) -> VoteOutcome:
         """See `Underseal.vote`."""
-        run_now = self._run_on_approval and connection is None and self._joined.get() is None
-        steps = verbs.vote(self._core, shown, verbs.principal_id(principal), decision, reason, run=run_now)
-        return await self._do(steps, connection)
+        alone = connection is None and self._joined.get() is None
+        steps = verbs.vote(
+            self._core,
+            shown,
+            verbs.principal_id(principal),
+            decision,
+            reason,
+            run=alone and self._run_on_approval,
+        )
+        outcome = await self._do(steps, connection)
+        if alone and outcome.outcome in ("approved", "rejected"):
+            self._due()
+        return outcome
 
     @_twin
     async def approve(
@@ -400,11 +423,15 @@ class AsyncUnderseal:
         poll_every: timedelta = timedelta(milliseconds=500),
         idle_poll_every: timedelta = timedelta(seconds=5),
         grace: timedelta = timedelta(seconds=30),
+        limits: Limits | None = None,
+        lease: timedelta = LEASE,
+        hint: bool | str | None = None,
     ) -> Worker:
         """See `Underseal.worker`."""
         return Worker(
-            self, concurrency=concurrency, poll_every=poll_every, idle_poll_every=idle_poll_every, grace=grace
-        )
+            self, concurrency=concurrency, poll_every=poll_every, idle_poll_every=idle_poll_every, grace=grace,
+            limits=limits, lease=lease, hint=hint,
+        )  # fmt: skip
 
     # -- outbox and keys ---------------------------------------------------------------------------
 
@@ -447,6 +474,11 @@ class AsyncUnderseal:
         return await self._do(verbs.key_uses(), connection)
 
     # -- carrying out ------------------------------------------------------------------------------
+
+    def _due(self) -> None:
+        """Something was made due, and is committed."""
+        if self._hinter is not None:
+            self._hinter.hint()
 
     async def _do(self, steps: Steps[T], connection: Connection | None = None) -> T:
         return await drive_async(connection or self._joined.get() or self._source, steps)

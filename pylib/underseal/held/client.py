@@ -20,6 +20,7 @@ from psycopg_pool import ConnectionPool
 from pydantic import BaseModel
 
 from underseal.flow.definition import Flow, Flows
+from underseal.flow.runtime import Limits
 from underseal.foundation.sources import PoolSource
 from underseal.foundation.steps import Steps, drive
 from underseal.foundation.threads import in_thread
@@ -48,9 +49,11 @@ from underseal.held.provider import Provider
 from underseal.held.rewrap import Rewrap
 from underseal.held.sequence import Rebuild
 from underseal.held.spent import SpentRegister
-from underseal.held.worker import Worker
 from underseal.log.client import ExecutionDriver, Executions
 from underseal.seal import KeyRing
+from underseal.wake.client import LEASE
+from underseal.worker.hint import hinter_of
+from underseal.worker.service import Worker
 
 T = TypeVar("T")
 P = TypeVar("P", bound=BaseModel)
@@ -85,6 +88,7 @@ class Underseal:
         renew_every: timedelta = timedelta(minutes=5),
         prepare_threshold: int | None = 5,
         max_connections: int = 10,
+        hint: bool | str = False,
     ) -> None:
         """Make a client; nothing is connected before its first use.
 
@@ -103,6 +107,8 @@ class Underseal:
             prepare_threshold: for a conninfo, runs of a statement before it is prepared; None
                 behind pgbouncer in transaction mode. A pool brings its own setting.
             max_connections: for a conninfo, size of the pool made from it.
+            hint: send a notification, on a connection of its own, when this client has made something due,
+                so that workers with `hint` look at once; a conninfo for where notifications need another way.
         """
         self._source = PoolSource(database, max_size=max_connections, prepare_threshold=prepare_threshold)
         self._core = Core(
@@ -115,9 +121,11 @@ class Underseal:
         )
         self._run_on_approval = run_on_approval
         self._worker_name = worker_name
+        self._hint = hint
+        self._hinter = hinter_of(self, hint)
         self._flows = Flows()
         self._joined: ContextVar[Connection | None] = ContextVar("underseal_joined", default=None)
-        self.executions = Executions._over(self._source, self._joined)
+        self.executions = Executions._over(self._source, self._joined, self._due)
         self.driver = ExecutionDriver._over(self._source, self._joined)
 
     def __enter__(self) -> Self:
@@ -130,6 +138,8 @@ class Underseal:
 
     def close(self) -> None:
         """Close the connections opened here; a pool that was given stays open."""
+        if self._hinter is not None:
+            self._hinter.close()
         self._source.close()
 
     # -- gating ------------------------------------------------------------------------------------
@@ -423,9 +433,19 @@ class Underseal:
         Errors:
             SealError: the decision key is missing here.
         """
-        run_now = self._run_on_approval and connection is None and self._joined.get() is None
-        steps = verbs.vote(self._core, shown, verbs.principal_id(principal), decision, reason, run=run_now)
-        return self._do(steps, connection)
+        alone = connection is None and self._joined.get() is None
+        steps = verbs.vote(
+            self._core,
+            shown,
+            verbs.principal_id(principal),
+            decision,
+            reason,
+            run=alone and self._run_on_approval,
+        )
+        outcome = self._do(steps, connection)
+        if alone and outcome.outcome in ("approved", "rejected"):
+            self._due()
+        return outcome
 
     def approve(
         self,
@@ -547,18 +567,31 @@ class Underseal:
         poll_every: timedelta = timedelta(milliseconds=500),
         idle_poll_every: timedelta = timedelta(seconds=5),
         grace: timedelta = timedelta(seconds=30),
+        limits: Limits | None = None,
+        lease: timedelta = LEASE,
+        hint: bool | str | None = None,
     ) -> Worker:
         """A worker over this client; `worker().run()` blocks until SIGTERM.
 
+        It runs approved operations, drives the flows that are served, fires schedules, and sweeps. For looks and for
+        flows it opens connections of its own, at most 12 besides the client's.
+
         Parameters:
-            concurrency: most runs at once.
-            poll_every: pause between two looks while there is work.
-            idle_poll_every: the longest pause, reached by doubling while there is none.
-            grace: how long a run may take to end after SIGTERM; then it ends OUTCOME_UNKNOWN.
+            concurrency: most runs of operations at once.
+            poll_every: pause between two looks for operations while there is work.
+            idle_poll_every: the longest such pause, reached by doubling while there is none. For flows it is
+                never more than a second.
+            grace: how long a run or a step may take to end after SIGTERM. Then a run ends OUTCOME_UNKNOWN, and a
+                step begins anew elsewhere.
+            limits: how many executions, steps and threads at once.
+            lease: how long a claim of an execution holds, 1 second to 1 hour: so long after a crash another worker
+                takes it.
+            hint: listen for notifications of clients with `hint`; None for as the client does.
         """
         return Worker(
-            self, concurrency=concurrency, poll_every=poll_every, idle_poll_every=idle_poll_every, grace=grace
-        )
+            self, concurrency=concurrency, poll_every=poll_every, idle_poll_every=idle_poll_every, grace=grace,
+            limits=limits, lease=lease, hint=hint,
+        )  # fmt: skip
 
     # -- outbox and keys ---------------------------------------------------------------------------
 
@@ -645,6 +678,11 @@ class Underseal:
         return self._do(verbs.key_uses(), connection)
 
     # -- carrying out ------------------------------------------------------------------------------
+
+    def _due(self) -> None:
+        """Something was made due, and is committed."""
+        if self._hinter is not None:
+            self._hinter.hint()
 
     def _do(self, steps: Steps[T], connection: Connection | None = None) -> T:
         return drive(connection or self._joined.get() or self._source, steps)

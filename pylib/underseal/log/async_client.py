@@ -59,6 +59,8 @@ def _twin(of: type) -> Callable[[F], F]:
 class _AsyncClient:
     """The connections that a client works on."""
 
+    _hint: Callable[[], None] | None = None
+
     def __init__(
         self,
         database: str | AsyncConnectionPool[Any],
@@ -73,10 +75,15 @@ class _AsyncClient:
         self._joined: ContextVar[Connection | None] | None = None
 
     @classmethod
-    def _over(cls, source: AsyncPoolSource, joined: ContextVar[Connection | None]) -> Self:
-        """One that works on the connections of another client."""
+    def _over(
+        cls,
+        source: AsyncPoolSource,
+        joined: ContextVar[Connection | None],
+        hint: Callable[[], None] | None = None,
+    ) -> Self:
+        """One that works on the connections of another client, and tells it when something was made due."""
         made = cls.__new__(cls)
-        made._source, made._joined = source, joined
+        made._source, made._joined, made._hint = source, joined, hint
         return made
 
     async def __aenter__(self) -> Self:
@@ -94,6 +101,13 @@ class _AsyncClient:
     async def _do(self, steps: Steps[T], connection: Connection | None = None) -> T:
         joined = None if self._joined is None else self._joined.get()
         return await drive_async(connection or joined or self._source, steps)
+
+    async def _due(self, steps: Steps[T], connection: Connection | None = None) -> T:
+        """For what makes an execution due; a transaction of the caller's commits when nobody here sees it."""
+        answer = await self._do(steps, connection)
+        if self._hint is not None and connection is None and (self._joined is None or not self._joined.get()):
+            self._hint()
+        return answer
 
     async def _read(self, steps: Steps[T]) -> T:
         """For what reads on and on: in no transaction of the caller's, which would never see anything new."""
@@ -119,7 +133,7 @@ class AsyncExecutions(_AsyncClient):
     ) -> str:
         """See `Executions.start`."""
         steps = verbs.start(flow, principal_id(principal), value, execution_id, flow_version, after)
-        return await self._do(steps, connection)
+        return await self._due(steps, connection)
 
     @_twin(Executions)
     async def fork(
@@ -132,7 +146,7 @@ class AsyncExecutions(_AsyncClient):
         connection: Connection | None = None,
     ) -> str:
         """See `Executions.fork`."""
-        return await self._do(
+        return await self._due(
             verbs.fork(execution_id, through_seq, principal_id(principal), new_id), connection
         )
 
@@ -232,7 +246,7 @@ class AsyncExecutions(_AsyncClient):
     ) -> Sent:
         """See `Executions.send`."""
         steps = inbox.send(execution_id, topic, payload, principal_id(principal), message_id, expires_in)
-        return await self._do(steps, connection)
+        return await self._due(steps, connection)
 
     @_twin(Executions)
     async def resume(
@@ -245,7 +259,7 @@ class AsyncExecutions(_AsyncClient):
         connection: Connection | None = None,
     ) -> Sent:
         """See `Executions.resume`."""
-        return await self._do(inbox.resume(execution_id, gate, answer, principal_id(principal)), connection)
+        return await self._due(inbox.resume(execution_id, gate, answer, principal_id(principal)), connection)
 
     @_twin(Executions)
     async def cancel(
@@ -258,14 +272,14 @@ class AsyncExecutions(_AsyncClient):
         connection: Connection | None = None,
     ) -> CancelOutcome:
         """See `Executions.cancel`."""
-        return await self._do(verbs.cancel(execution_id, principal_id(principal), reason, force), connection)
+        return await self._due(verbs.cancel(execution_id, principal_id(principal), reason, force), connection)
 
     @_twin(Executions)
     async def migrate(
         self, execution_id: str, flow_version: int, principal: Who, *, connection: Connection | None = None
     ) -> Outcome:
         """See `Executions.migrate`."""
-        return await self._do(verbs.migrate(execution_id, flow_version, principal_id(principal)), connection)
+        return await self._due(verbs.migrate(execution_id, flow_version, principal_id(principal)), connection)
 
     @_twin(Executions)
     async def record_outcome(

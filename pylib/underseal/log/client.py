@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Self, TypeVar
@@ -50,6 +50,8 @@ def id_or_none(principal: Who | None) -> str | None:
 class _Client:
     """The connections that a client works on."""
 
+    _hint: Callable[[], None] | None = None
+
     def __init__(
         self, database: str | ConnectionPool[Any], *, prepare_threshold: int | None = 5, max_connections: int = 10
     ) -> None:  # fmt: skip
@@ -65,10 +67,15 @@ class _Client:
         self._joined: ContextVar[Connection | None] | None = None
 
     @classmethod
-    def _over(cls, source: PoolSource, joined: ContextVar[Connection | None]) -> Self:
-        """One that works on the connections of another client."""
+    def _over(
+        cls,
+        source: PoolSource,
+        joined: ContextVar[Connection | None],
+        hint: Callable[[], None] | None = None,
+    ) -> Self:
+        """One that works on the connections of another client, and tells it when something was made due."""
         made = cls.__new__(cls)
-        made._source, made._joined = source, joined
+        made._source, made._joined, made._hint = source, joined, hint
         return made
 
     def __enter__(self) -> Self:
@@ -86,6 +93,13 @@ class _Client:
     def _do(self, steps: Steps[T], connection: Connection | None = None) -> T:
         joined = None if self._joined is None else self._joined.get()
         return drive(connection or joined or self._source, steps)
+
+    def _due(self, steps: Steps[T], connection: Connection | None = None) -> T:
+        """For what makes an execution due; a transaction of the caller's commits when nobody here sees it."""
+        answer = self._do(steps, connection)
+        if self._hint is not None and connection is None and (self._joined is None or not self._joined.get()):
+            self._hint()
+        return answer
 
     def _read(self, steps: Steps[T]) -> T:
         """For what reads on and on: in no transaction of the caller's, which would never see anything new."""
@@ -135,7 +149,7 @@ class Executions(_Client):
             AccessDenied: this login may not act for the principal.
         """
         steps = verbs.start(flow, principal_id(principal), value, execution_id, flow_version, after)
-        return self._do(steps, connection)
+        return self._due(steps, connection)
 
     def fork(
         self,
@@ -163,7 +177,7 @@ class Executions(_Client):
             ExecutionRefusedError: the log was compacted below there, or the prefix ends with an end.
             ExecutionDeniedError: not this principal.
         """
-        return self._do(verbs.fork(execution_id, through_seq, principal_id(principal), new_id), connection)
+        return self._due(verbs.fork(execution_id, through_seq, principal_id(principal), new_id), connection)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -336,7 +350,7 @@ class Executions(_Client):
             ExecutionDeniedError: not this principal, or none of this id.
         """
         steps = inbox.send(execution_id, topic, payload, principal_id(principal), message_id, expires_in)
-        return self._do(steps, connection)
+        return self._due(steps, connection)
 
     def resume(
         self,
@@ -363,7 +377,7 @@ class Executions(_Client):
             InboxMessageRefusedError: `too-large`, `envelope`, a malformed name.
             ExecutionDeniedError: not this principal, or none of this id.
         """
-        return self._do(inbox.resume(execution_id, gate, answer, principal_id(principal)), connection)
+        return self._due(inbox.resume(execution_id, gate, answer, principal_id(principal)), connection)
 
     def cancel(
         self,
@@ -390,7 +404,7 @@ class Executions(_Client):
             ExecutionRefusedError: `malformed-reason`: more than 1000 characters.
             ExecutionDeniedError: not this principal, or none of this id.
         """
-        return self._do(verbs.cancel(execution_id, principal_id(principal), reason, force), connection)
+        return self._due(verbs.cancel(execution_id, principal_id(principal), reason, force), connection)
 
     def migrate(
         self, execution_id: str, flow_version: int, principal: Who, *, connection: Connection | None = None
@@ -413,7 +427,7 @@ class Executions(_Client):
             ExecutionDeniedError: the principal may not, or there is none.
             ExecutionRefusedError: `malformed-version`.
         """
-        return self._do(verbs.migrate(execution_id, flow_version, principal_id(principal)), connection)
+        return self._due(verbs.migrate(execution_id, flow_version, principal_id(principal)), connection)
 
     def record_outcome(
         self, execution_id: str, outcome: Any, principal: Who, *, connection: Connection | None = None

@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from underseal.flow.gateway import Gateway
-from underseal.flow.runtime import FlowRuntime, Limits
+from underseal.flow.runtime import FlowRuntime, Hint, Limits
 from underseal.held.core import default_worker_name
 from underseal.seal.entropy import random_bytes
+from underseal.worker.connections import line_of
 from underseal.worker.holds import ClientHolds
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def runtime_of(
     idle_poll_every: timedelta,
     claims: bool = True,
     grace: timedelta,
+    hint: Hint | None = None,
 ) -> FlowRuntime:
     """A runtime for the flows that a client serves.
 
@@ -43,13 +45,17 @@ def runtime_of(
         idle_poll_every: the longest wait between two looks while there is nothing.
         claims: whether it claims what is due.
         grace: how long steps may take to end.
+        hint: as `FlowRuntime` has it.
     """
+    line = line_of(client)
     return FlowRuntime(
-        Gateway(client._perform, life_name(client._worker_name), lease),
+        Gateway(line.perform, life_name(client._worker_name), lease),
         client._flows,
         holds=ClientHolds(client),
         limits=limits,
         idle_poll_every=idle_poll_every,
         claims=claims,
         grace=grace,
+        hint=hint,
+        close=line.close,
     )
