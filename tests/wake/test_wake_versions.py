@@ -93,6 +93,13 @@ def test_newer_ones_take_nobodys_place(w: Wakes, clock: TestClock) -> None:
 
 
 @pytest.mark.clause("E6")
+def test_newer_ones_of_one_flow_take_no_place_of_another(w: Wakes) -> None:
+    w.start(*(f"x{n}" for n in range(9)), flow="x", flow_version=2)
+    w.start(*(f"y{n}" for n in range(4)), flow="y")
+    assert sorted(claimed(claim(w, ["x", "y"], [1, 1], most=4))) == ["y0", "y1", "y2", "y3"]
+
+
+@pytest.mark.clause("E6")
 @pytest.mark.parametrize("versions", [[], [1, 1]])
 def test_a_version_for_each_flow_or_none(w: Wakes, versions: list[int]) -> None:
     w.start("a")
