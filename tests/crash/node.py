@@ -162,7 +162,7 @@ def _child(order: Order) -> None:
         logging.basicConfig(filename=log, level=logging.DEBUG, format=f"%(relativeCreated)d {order['node']} %(message)s")
     status = 1
     try:
-        asyncio.run(work(order))
+        asyncio.run(storm.direct(order) if "direct" in order else work(order))
         status = 0
     except BaseException as error:  # noqa: BLE001 -- this is a forked child, in nobody's stack
         import traceback
