@@ -27,15 +27,23 @@ create or replace function underseal._tell_parent() returns trigger
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   child text := underseal._line_of(new.member);
   parent text := underseal._parent_line_of(child);
   child_id text := underseal._execution_id(new.chain_id, new.member);
+  follower text;
 begin
   if parent is not null then
     -- whoever parks holds its row, and finds the message, or is found parked (E7); the verbs have locked all this before
-    perform underseal._lock_lines(array[new.chain_id], array[parent]);
+    select e.current_member into follower from underseal.execution e
+    where e.chain_id = new.chain_id and e.member = parent
+    for no key update;
+    if follower is not null then
+      perform from underseal.execution e where e.chain_id = new.chain_id and e.member = follower for no key update;
+    end if;
     perform underseal._put_message(new.chain_id, parent, '$child/' || child,
       underseal._child_end(new.type, new.data, coalesce(new.metadata ? 'seal', false)), child_id, child_id, null, new.metadata);
   end if;

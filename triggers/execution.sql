@@ -250,6 +250,7 @@ begin
   delete from underseal.wake x where x.chain_id = any (chains) and x.kind <> 'schedule';
   delete from underseal.snapshot x where x.chain_id = any (chains);
   delete from underseal.content x where x.chain_id = any (chains);
+  delete from underseal.held_waiter x where x.chain_id = any (chains);
   return null;
 end
 $$;

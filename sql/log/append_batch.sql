@@ -40,36 +40,56 @@ begin
   -- which is told; and the first of the chain that gets a child, which must not be deleted meanwhile. Who starts one locks
   -- nothing of anybody else's, whatever id was chosen.
   -- One look into the index for each, in the order of the ids, whatever the planner thinks of the table's size.
-  select array_agg(e.found) into locked
-  from (
-    select i.chain_id, i.member
-    from unnest(items) i
-    where i.verb is distinct from 'start'
-    union
-    select i.chain_id, m.member collate "C"
-    from unnest(items) i
+  if batch::text !~ '~|\\u' then
+    -- mostly there are only first members of chains, which bring nobody else along
+    select array_agg(e.found) into locked
+    from (
+      select distinct i.chain_id from unnest(items) i
+      where i.verb is distinct from 'start' or exists (
+        select from underseal.execution o
+        where o.chain_id = i.chain_id and o.member = ''
+          and (o.owner = underseal._effective_principal(accesses, i.principal)) is true)
+      order by i.chain_id) k
     cross join lateral (
-      select underseal._line_of(i.member) as member where i.verb = 'continue'
-      union all
-      select p.member
-      from (select underseal._parent_line_of(underseal._line_of(i.member)) as line) a
-      cross join lateral (values (a.line), ((
-        select o.current_member from underseal.execution o where o.chain_id = i.chain_id and o.member = a.line))) as p (member)
-      where i.member <> '' and i.verb in ('complete', 'fail', 'cancelled') and p.member is not null
-      union all
-      select o.member
-      from (values (''), (i.member)) as s (member)
+      select x as found from underseal.execution x
+      where x.chain_id = k.chain_id and x.member = ''
+      for no key update) e;
+  else
+    select array_agg(e.found) filter (where k.follows is null) into locked
+    from (
+      select i.chain_id, i.member, null as follows
+      from unnest(items) i
+      where i.verb is distinct from 'start'
+      union
+      select i.chain_id, m.member collate "C", m.follows
+      from unnest(items) i
       cross join lateral (
-        select o.member, o.owner from underseal.execution o
-        where o.chain_id = i.chain_id and o.member = s.member
-        limit 1) o
-      where i.verb = 'start' and (o.owner = underseal._effective_principal(accesses, i.principal)) is true) m
-    where i.verb in ('start', 'continue') or i.member <> ''
-    order by chain_id, member) k
-  cross join lateral (
-    select x as found from underseal.execution x
-    where x.chain_id = k.chain_id and x.member = k.member
-    for no key update) e;
+        select underseal._line_of(i.member) as member, null as follows where i.verb = 'continue'
+        union all
+        select p.member, p.follows
+        from (select underseal._parent_line_of(underseal._line_of(i.member)) as line) a
+        -- Who goes on with a line is known once its first row is locked. Until then there is just where it sorts.
+        cross join lateral (values (a.line, null), (coalesce((
+          select o.current_member from underseal.execution o where o.chain_id = i.chain_id and o.member = a.line),
+          case a.line when '' then '1' else a.line || '.' end), a.line)) as p (member, follows)
+        where i.member <> '' and i.verb in ('complete', 'fail', 'cancelled') and a.line is not null
+        union all
+        select o.member, null
+        from (values (''), (i.member)) as s (member)
+        cross join lateral (
+          select o.member, o.owner from underseal.execution o
+          where o.chain_id = i.chain_id and o.member = s.member
+          limit 1) o
+        where i.verb = 'start' and (o.owner = underseal._effective_principal(accesses, i.principal)) is true) m
+      where i.verb in ('start', 'continue') or i.member <> ''
+      order by chain_id, member, follows nulls first) k
+    cross join lateral (
+      select case when k.follows is null then k.member else underseal._lock_current(k.chain_id, k.follows) end as member offset 0) m
+    cross join lateral (
+      select x as found from underseal.execution x
+      where x.chain_id = k.chain_id and x.member = m.member
+      for no key update) e;
+  end if;
 
   if cardinality(items) > (select count(distinct i.chain_id) from unnest(items) i) then
     select coalesce(array_agg(t.item), '{}') into again
@@ -206,6 +226,23 @@ end
 $$;
 comment on function underseal._write_logs(json, text[]) is
   'Writes to logs: a JSON array of items, each start, append, park, complete, fail, cancelled or continue, one outcome each in the order of the items.';
+
+create or replace function underseal._lock_current(chain_id text, line text) returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+  -- as it is now: the statement that asks may be older than the execution that goes on
+  perform from underseal.execution e
+  where e.chain_id = _lock_current.chain_id and e.member = (
+    select f.current_member from underseal.execution f where f.chain_id = _lock_current.chain_id and f.member = _lock_current.line)
+  for no key update of e;
+  return null;
+end
+$$;
+comment on function underseal._lock_current(text, text) is
+  'Locks the execution that goes on with a line whose first row the caller has locked, if there is one. Always null.';
 
 create or replace function underseal._read_items(batch json) returns underseal.log_item[]
 language plpgsql stable

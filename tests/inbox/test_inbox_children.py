@@ -148,6 +148,18 @@ def test_an_execution_that_nobody_asked_for_tells_nobody(b: Box) -> None:
     assert b.k.value("select count(*) from underseal.inbox_message where chain_id = %s", b.chain) == 0
 
 
+def test_a_continuation_of_the_first_line_tells_nobody(b: Box) -> None:
+    """Nobody asked for the line, and it does not tell itself."""
+    b.go_on().write("complete", output=1)
+    assert b.k.value("select count(*) from underseal.inbox_message where chain_id = %s", b.chain) == 0
+    assert (
+        b.k.value(
+            "select last_inbox_seq from underseal.execution where chain_id = %s and member = ''", b.chain
+        )
+        == 0
+    )
+
+
 def test_a_parent_that_has_ended_is_told_nothing(b: Box) -> None:
     child = child_of(b, "pay")
     b.write("complete")

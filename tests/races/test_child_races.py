@@ -107,6 +107,25 @@ def test_both_wait_for_the_parent_and_come_in_their_order(
     assert [fact["payload"]["output"] for fact in b.facts()] == [1]
 
 
+def by_hand(b: Box) -> int:
+    """Somebody writes the child's end into the log without locking anything before."""
+    return b.k.do(
+        "insert into underseal.event (chain_id, member, seq, recorded_at, type, data)"
+        " values (%s, 'kid', 2, underseal.clock(), 'EXECUTION_COMPLETED', '{\"output\": 1}')",
+        b.chain,
+    )
+
+
+@pytest.mark.clause("E7")
+def test_whoever_writes_the_end_waits_for_a_park(arena: Arena, b: Box) -> None:
+    """Who goes on with the line parks, and not the row that gives the numbers."""
+    b.go_on()
+    assert meet(arena, b, park, by_hand) == ("parked", 1)
+    assert b.wakes() == ["inbox"]
+    settle(b)
+    assert [fact["payload"]["output"] for fact in b.facts()] == [1]
+
+
 @pytest.mark.clause("E7")
 def test_a_child_s_end_meets_a_parent_that_continues(arena: Arena, b: Box) -> None:
     """Who goes on with the line parks, and is found parked: the line is followed under its lock."""
@@ -121,6 +140,40 @@ def test_a_child_s_end_meets_a_parent_that_continues(arena: Arena, b: Box) -> No
     assert b.wakes() == ["inbox"]
     settle(b)
     assert [fact["payload"]["output"] for fact in b.facts()] == [1]
+
+
+def test_a_parent_that_continued_while_a_batch_waited_is_locked_before_the_child(
+    arena: Arena, b: Box
+) -> None:
+    """As the batch saw it when it began, somebody else went on with the line."""
+    b.go_on()
+    kid, other = child(b), child(b, "lad").start()
+    items = [item(kid, "complete"), item(other, "append")]
+    with arena.c.connection.transaction():
+        (row,) = arena.c.connection.execute(
+            "select outcome from underseal.append_batch(%s)", [json.dumps([item(b, "continue")])]
+        ).fetchall()
+        assert row["outcome"] == "continued"
+        ending = in_background(lambda k: batch(k, *items), arena.a)
+        wait_blocked(arena.admin, arena.a.connection.info.backend_pid)
+        # what the batch comes to once it has the line
+        arena.admin.execute("begin")
+        arena.admin.execute(
+            "select from underseal.execution where chain_id = %s and member = 'kid' for no key update",
+            [b.chain],
+        )
+    try:
+        while arena.c.rows(ROW + " skip locked", b.chain, "3"):
+            pass
+        assert arena.c.rows(ROW + " skip locked", b.chain, "lad")
+    finally:
+        arena.admin.execute("commit")
+    assert ending.result(10) == ["completed", "appended"]
+    b.id = f"{b.chain}~3"
+    assert b.pending() == [1]
+
+
+ROW = "select member from underseal.execution where chain_id = %s and member = %s for no key update"
 
 
 PARENT: dict[str, tuple[Act, Any]] = {

@@ -123,10 +123,9 @@ def _made_before(
     if row["outcome"] != "found" or (row["requester"], row["type"]) != (principal.id, kind.type):
         return None
     digest = bytes(row["params_hash"])
-    same = params_hash(kind.type, row["version"], canonical, None) == digest or (
+    if params_hash(kind.type, row["version"], canonical, None) != digest and not (
         kind.salted and row["ended_at"] is not None and row["redacted"] == redacted
-    )
-    if not same:
+    ):
         return None
     message = f"This was requested before, as operation {chosen}, {row['state']}."
     return Held(chosen, row["state"], True, digest, row["requested_at"], row["expires_at"], message)

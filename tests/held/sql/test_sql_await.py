@@ -241,6 +241,17 @@ def test_a_result_that_is_no_message_is_withheld(b: Box, result: Any) -> None:
     }  # fmt: skip
 
 
+def test_a_deleted_chain_leaves_nobody_waiting(b: Box) -> None:
+    operation = b.k.hold()
+    wait(b, operation)
+    b.write("complete")
+    assert b.k.call("delete_chain", b.chain, "op")["outcome"] == "deleted"
+    assert waiting(b.k, operation) == []
+    again = Box(b.k, b.id).start()
+    b.k.cancel(operation)
+    assert again.pending() == []
+
+
 @pytest.mark.clause("H3.8a")
 def test_nobody_waits_for_what_was_purged(b: Box) -> None:
     operation = b.k.hold()
