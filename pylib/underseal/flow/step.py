@@ -79,8 +79,13 @@ async def attempt(call: StepCall, info: StepInfo, threads: Threads) -> Any:
         TimeoutError: it took longer than one try may take; whatever else the function raises.
     """
     _step.set(info)  # this task's own context, which the thread copies
-    seconds = None if call.timeout is None else call.timeout.total_seconds()
-    async with asyncio.timeout(seconds):
-        if inspect.iscoroutinefunction(call.function):
-            return await call.function(*call.args)
-        return await threads.call(call.function, call.args)
+    if call.timeout is None:
+        return await _called(call, threads)
+    async with asyncio.timeout(call.timeout.total_seconds()):
+        return await _called(call, threads)
+
+
+async def _called(call: StepCall, threads: Threads) -> Any:
+    if inspect.iscoroutinefunction(call.function):
+        return await call.function(*call.args)
+    return await threads.call(call.function, call.args)
