@@ -69,14 +69,15 @@ class Checkpoints:
 
     def __init__(
         self,
-        read: Callable[[str, int], Awaitable[tuple[int, list[Event]]]],
+        read: Callable[[str, int, int], Awaitable[tuple[int, list[Event]]]],
         save: Callable[[str, int, int, str], Awaitable[Row]],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         """Prepare them.
 
         Parameters:
-            read: the events of a log behind a number, those of a snapshot for -1 included, and the number of the last.
+            read: the events of a log behind a number, those of a snapshot for -1 included, and the number of the last,
+                which is another number at least.
             save: sends a state, under a fence, as of an event.
             spawn: carries something out in the background.
         """
@@ -141,7 +142,7 @@ class Checkpoints:
         try:
             async with self._turn:
                 while self._wanted(drive, one):
-                    upto, events = known or await self._read(drive.execution_id, one.upto)
+                    upto, events = known or await self._read(drive.execution_id, one.upto, drive.head)
                     known = None
                     for place, (kind, data) in enumerate(events, 1):
                         one.recorded.add(kind, data)
@@ -171,7 +172,7 @@ class Checkpoints:
         """Send it, if it can be sent now: while the flow goes on its log stands still for a moment only."""
         if one.recorded.size > LIMIT:
             self._unfit_for(drive, "too-large")
-        elif one.pause > 0:
+        elif one.pause > 0 and drive.state == "driving":
             one.pause -= 1
         elif not one.saving and not (drive.state == "driving" and self._lanes.locked()):
             one.saving = True
@@ -193,6 +194,8 @@ class Checkpoints:
         elif row["reason"] == "moved":
             one.misses += 1
             one.pause = min(2**one.misses, _LONGEST_PAUSE)
+            if drive.state == "parked" and seq < one.upto == drive.head and not one.reading:
+                self._offer(drive, one)
         else:
             drive.gathering, drive.snapshot_at = None, math.inf
 

@@ -22,7 +22,7 @@ from underseal.flow.drive import Drive
 from underseal.flow.gateway import Gateway
 from underseal.flow.keeper import ClaimKeeper
 from underseal.flow.replay import End, successor_id
-from underseal.flow.state import Loaded, loaded
+from underseal.flow.state import NOTHING, Loaded, loaded
 from underseal.flow.step import Threads
 from underseal.flow.values import as_recorded, text_of
 from underseal.foundation.calls import interval_text
@@ -580,7 +580,7 @@ class FlowRuntime:
             drives = [drive for drive, _ in waiting]
             taken += await self._patiently(partial(self._deliver, drives), *drives) or []
         # a log that is short is read as it is; of a longer one there may be a snapshot
-        asked = [(drive.execution_id, drive.head >= drive.snapshot_at) for drive in taken]
+        asked = [(drive.execution_id, drive.head, drive.head >= drive.snapshot_at) for drive in taken]
         histories = await self._patiently(partial(self._load, asked), *taken) or []
         for drive, found in zip(taken, histories, strict=bool(histories)):
             if drive.state == "driving":
@@ -633,32 +633,38 @@ class FlowRuntime:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    async def _load(self, logs: Sequence[tuple[str, bool]]) -> list[Loaded]:
-        """The whole log of each, or its snapshot, where one is asked for, and what is behind that."""
+    async def _load(self, logs: Sequence[tuple[str, int, bool]]) -> list[Loaded]:
+        """The whole log of each, or its snapshot and what is behind that.
+
+        Parameters:
+            logs: id, an event that is known to have been there, and whether a snapshot is asked for.
+        """
         found = await self._load_once(logs)
         # compacted without having been asked; or no snapshot that this release reads, and the log may be whole
         again = [place for place, one in enumerate(found) if one.missing is not None]
         if again:
-            other = await self._load_once([(logs[place][0], not logs[place][1]) for place in again])
+            other = await self._load_once([(*logs[place][:2], not logs[place][2]) for place in again])
             for place, one in zip(again, other, strict=True):
-                found[place] = one
+                if one.missing is None or one.saved:
+                    found[place] = one
         return found
 
-    async def _load_once(self, logs: Sequence[tuple[str, bool]]) -> list[Loaded]:
+    async def _load_once(self, logs: Sequence[tuple[str, int, bool]]) -> list[Loaded]:
         saved: dict[int, tuple[int, Any]] = {}
-        wanted = [place for place, (_, snapshot) in enumerate(logs) if snapshot]
-        pages = await self._read_all([(execution_id, -1) for execution_id, _ in logs], saved, wanted)
-        return [loaded(saved.get(place), page) for place, page in enumerate(pages)]
+        wanted = [place for place, (_, _, snapshot) in enumerate(logs) if snapshot]
+        pages = await self._read_all([(execution_id, -1) for execution_id, _, _ in logs], saved, wanted)
+        return [loaded(saved.get(place), page, logs[place][1]) for place, page in enumerate(pages)]
 
-    async def _read_state(self, execution_id: str, after: int) -> tuple[int, list[Event]]:
-        """What a snapshot is to be made of, behind an event."""
+    async def _read_state(self, execution_id: str, after: int, head: int) -> tuple[int, list[Event]]:
+        """What a snapshot is to be made of, behind an event and up to another at least."""
         if after < 0:
-            (found,) = await self._load([(execution_id, True)])
-            if found.missing is not None:
-                raise FlowError(f"expected {found.missing}, found it gone")
-            return found.head, found.events
-        (page,) = await self._read_all([(execution_id, after)])
-        return page[-1][0] if page else after, [event for _, event in page]
+            (found,) = await self._load([(execution_id, head, True)])
+        else:
+            (page,) = await self._read_all([(execution_id, after)])
+            found = loaded((after, NOTHING), page, head)
+        if found.missing is not None:
+            raise FlowError(f"expected {found.missing}, found it gone")
+        return found.head, found.events
 
     async def _read_all(
         self,

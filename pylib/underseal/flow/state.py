@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 from underseal.foundation.calls import json_text
@@ -38,6 +39,18 @@ _MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "STATE_RESTORED": ("flow_version", "events", "not_carried"),
 }
 """What a replay looks at, by type; parks are looked at apart."""
+CARRIED: Final = frozenset(_MEMBERS) - {
+    "EXECUTION_STARTED", "EXECUTION_CANCEL_REQUESTED", "FLOW_DIVERGED"
+}  # fmt: skip
+"""Types that another execution can go on from: what it was asked and how its code fared is its own."""
+_OPTIONAL: Final = frozenset({"payload", "execution_id", "not_carried"})
+_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    **dict.fromkeys(("op", "arm", "attempt", "flow_version"), int),
+    **dict.fromkeys(("name", "type", "kind", "wait", "operation_id", "execution_id"), str),
+    **dict.fromkeys(("cancels", "events", "not_carried"), list),
+    "error": dict,
+}
+"""What JSON each member is; any, if it is not here."""
 _PARK: Final = "EXECUTION_SUSPENDED"
 _ABOUT_A_STEP: Final = frozenset({"STEP_COMPLETED", "STEP_FAILED", "STEP_ATTEMPT_FAILED"})
 _KERNELS: Final = ("$child/", "$hold/")
@@ -180,12 +193,17 @@ class Loaded:
     missing: str | None = None
 
 
-def loaded(snapshot: tuple[int, Any] | None, page: Sequence[tuple[int, Event]]) -> Loaded:
+NOTHING: Final[Mapping[str, Any]] = {"v": STATE_VERSION, "events": []}
+"""A state without an event."""
+
+
+def loaded(snapshot: tuple[int, Any] | None, page: Sequence[tuple[int, Event]], at_least: int) -> Loaded:
     """Put a snapshot and what is behind it together.
 
     Parameters:
         snapshot: the last event it covers and its state; None for none.
         page: number, type and data of the events behind it, or of the whole log.
+        at_least: an event that is known to have been there. A log that was compacted to its end does not tell.
     """
     saved, state = (-1, None) if snapshot is None else snapshot
     kept = [] if snapshot is None else read_state(state)
@@ -194,10 +212,32 @@ def loaded(snapshot: tuple[int, Any] | None, page: Sequence[tuple[int, Event]]) 
     missing = None
     if kept is None:
         missing = f"a state of version {STATE_VERSION} in the snapshot of event {saved}"
-    elif len(page) != head - saved:
+    elif len(page) != max(head, at_least) - saved:
         present = {seq for seq, _ in page}
-        missing = f"event {next(seq for seq in range(saved + 1, head) if seq not in present)}"
+        missing = f"event {next(seq for seq in count(saved + 1) if seq not in present)}"
     return Loaded(events, head, max(0, saved), missing)
+
+
+def event_flaw(event: Any) -> str | None:
+    """What keeps an event of a state from being gone on from, in words; None for nothing.
+
+    Parameters:
+        event: `[type, data]`.
+    """
+    if not _is_event(event) or event[0] not in CARRIED:
+        return "to be [type, data] with a type that flows record, found something else"
+    kind, data = event
+    for name in _MEMBERS[kind]:
+        if name not in data:
+            if name not in _OPTIONAL:
+                return f"({kind}) to have a member {name}, found none"
+            continue
+        wanted = _KINDS.get(name)
+        if wanted is not None and (not isinstance(data[name], wanted) or isinstance(data[name], bool)):
+            return f"({kind}) to have another kind of value in {name}, found a {type(data[name]).__name__}"
+    if kind == "STATE_RESTORED":
+        return next(filter(None, map(event_flaw, data["events"])), None)
+    return None
 
 
 def _is_event(value: Any) -> bool:
