@@ -6,7 +6,7 @@ as $$
   select a.access, v.verb
   from (values
     ('{client,approver,worker,operator,sealer,reader}'::text[], '{clock,server_info,canonical_json,params_hash,normalise_params,redact_params,list_operation_types}'::text[]),
-    ('{client}', '{begin_request,request_operation,cancel_operation,resume_gate}'),
+    ('{client}', '{begin_request,request_operation,cancel_operation,resume_gate,restore_execution}'),
     ('{client,approver}', '{get_operation,list_operations,list_events}'),
     ('{approver}', '{vote}'),
     ('{client,worker}', '{role_of,start_execution,send}'),

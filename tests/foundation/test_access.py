@@ -58,7 +58,7 @@ OPENS = {
     | READING_EXECUTIONS
     | CONTROL
     | SCHEDULES
-    | {"start_execution", "send", "resume_gate"},
+    | {"start_execution", "send", "resume_gate", "restore_execution"},
     "approver": EVERYBODY | READING | {"vote"},
     "worker": EVERYBODY
     | OUTBOX

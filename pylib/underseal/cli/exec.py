@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from underseal.cli import _exec_act, _exec_check, _exec_look
+from underseal.cli import _exec_act, _exec_check, _exec_look, _exec_state
 
 
 @click.group("exec")
 def executions() -> None:
-    """Look at executions, answer their gates, cancel, migrate, fork and verify them."""
+    """Look at executions, answer their gates, cancel, migrate, fork, export, restore and verify them."""
 
 
 for _command in (
@@ -22,6 +22,8 @@ for _command in (
     _exec_act.cancel,
     _exec_act.migrate,
     _exec_act.fork,
+    _exec_state.export,
+    _exec_state.restore,
     _exec_act.delete,
     _exec_check.verify,
     _exec_check.denials,

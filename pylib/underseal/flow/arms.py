@@ -113,6 +113,27 @@ class Selected:
     value: Any
 
 
+def not_carried_over(kind: str, which: str) -> dict[str, Any]:
+    """What tells a flow that something it began stayed with the execution whose state it goes on from.
+
+    Parameters:
+        kind: `child` or `hold`.
+        which: the id of the operation; a child has another by now.
+    """
+    error = {
+        "type": "NotCarriedOver",
+        "message": f"the {kind} belongs to the execution from which this state was exported",
+    }
+    if kind == "child":
+        return {"status": "not-carried-over", "error": error}
+    return {
+        "operation_id": which,
+        "state": "NOT_CARRIED_OVER",
+        "reason": error["message"],
+        "error": error,
+    }
+
+
 def child_result(payload: dict[str, Any], execution_id: str) -> Any:
     """The output of a child, from the message that tells its end.
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from underseal.errors import FlowError, StepError
-from underseal.flow.arms import Arm, Started
+from underseal.flow.arms import Arm, Started, not_carried_over
 from underseal.flow.definition import Flow
 from underseal.flow.loop import FlowLoop
 from underseal.flow.operation import ChildCall, HoldCall, Kind, Operation, StepCall
+from underseal.flow.state import CARRIED
 from underseal.flow.values import NotRecordable, error_of, text_of
 
 DIVERGED: Final = "diverged"
@@ -118,6 +119,9 @@ class Replay:
     _count: int = 0
     _values: dict[int, tuple[str, Any]] = field(default_factory=dict)
     _served: dict[int, str] = field(default_factory=dict)
+    _began_as: int | None = None
+    _own_version: int = 0
+    _left: dict[str, Literal["child", "hold"]] = field(default_factory=dict)
     _main: asyncio.Task[Any] | None = None
 
     # -- events in ---------------------------------------------------------------------------------
@@ -127,6 +131,10 @@ class Replay:
         for kind, data in events:
             if kind == "VALUE_RECORDED":
                 self._values[data["op"]] = (data["kind"], data["value"])
+            elif kind == "STATE_RESTORED":
+                if self._began_as is None:
+                    self._began_as = data["flow_version"]
+                self.foresee(data["events"])
 
     def apply(self, kind: str, data: Data) -> None:
         """Take one event of the log, and let the flow go on until it waits again.
@@ -141,7 +149,7 @@ class Replay:
         handler = _HANDLERS.get(kind)
         if handler is None:
             return
-        if self.emitted and kind not in NEWS and kind != "VALUE_RECORDED":
+        if self.emitted and kind not in NEWS and kind not in ("VALUE_RECORDED", "STATE_RESTORED"):
             op = self.emitted[0][1]["op"]
             raise FlowDiverged(
                 op, _said(kind, data), f"{self.emitted[0][1]['kind']}, which the log does not have"
@@ -167,10 +175,35 @@ class Replay:
     def _started(self, data: Data) -> None:
         from underseal.flow.context import FlowContext  # the context needs this module
 
-        self.version = data["flow_version"]
+        self._own_version = data["flow_version"]
+        self.version = self._own_version if self._began_as is None else self._began_as
         self.owner = data["owner"]
         ctx = FlowContext(self)
         self._main = self._loop.create_task(self.flow.begin(ctx, data["input"]))
+
+    def _restored(self, data: Data) -> None:
+        """Go through what another execution had come to. What that one has begun stays its own."""
+        for kind, inner in data["events"]:
+            if kind not in CARRIED:
+                raise FlowDiverged(0, "a state as it is exported", kind)
+            self.apply(kind, inner)
+        self.version = self._own_version
+        self._left.update(self.begun)
+        self.begun.clear()
+        self.cancels = []
+        self.recorded_waits = {}
+        for op in list(self.ops.values()):
+            if op.intent is not None and not op.future.done():
+                del self.ops[op.number]
+                op.future.set_exception(StepError(op.name, not_carried_over("hold", op.intent)["error"]))
+            self._answer_left(op)
+
+    def _answer_left(self, op: Operation) -> None:
+        """Answer a wait for what stayed with another execution, which will not tell its end here."""
+        for place, arm in enumerate(op.arms):
+            if isinstance(arm, Started) and arm.id in self._left and not op.future.done():
+                self.ops.pop(op.number, None)
+                op.future.set_result((place, not_carried_over(self._left[arm.id], arm.id)))
 
     def _migrated(self, data: Data) -> None:
         self.version = data["flow_version"]
@@ -311,6 +344,7 @@ class Replay:
                 await arm.opened
         op = self.begin("wait", label)
         op.arms = arms
+        self._answer_left(op)
         answer: tuple[int, Any] = await op.future
         return answer
 
@@ -488,6 +522,7 @@ def _said(kind: str, data: Data) -> str:
 
 _HANDLERS: Final[dict[str, Callable[[Replay, Data], None]]] = {
     "EXECUTION_STARTED": Replay._started,
+    "STATE_RESTORED": Replay._restored,
     "EXECUTION_MIGRATED": Replay._migrated,
     "EXECUTION_CANCEL_REQUESTED": Replay._cancel_asked,
     "EXECUTION_SUSPENDED": Replay._suspended,

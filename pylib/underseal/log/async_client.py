@@ -15,6 +15,7 @@ from uuid import UUID
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
+from underseal.flow import transfer
 from underseal.foundation.sources import AsyncPoolSource
 from underseal.foundation.steps import Steps, drive_async
 from underseal.held.model import Awaited, Held, Operation, Outcome
@@ -149,6 +150,30 @@ class AsyncExecutions(_AsyncClient):
         return await self._due(
             verbs.fork(execution_id, through_seq, principal_id(principal), new_id), connection
         )
+
+    @_twin(Executions)
+    async def export_state(
+        self,
+        execution_id: str,
+        principal: Who,
+        *,
+        capability: Mapping[str, Any] | None = None,
+        connection: Connection | None = None,
+    ) -> dict[str, Any]:
+        """See `Executions.export_state`."""
+        return await self._do(transfer.export(execution_id, principal_id(principal), capability), connection)
+
+    @_twin(Executions)
+    async def restore_from_state(
+        self,
+        state: Mapping[str, Any],
+        principal: Who,
+        *,
+        execution_id: str | None = None,
+        connection: Connection | None = None,
+    ) -> str:
+        """See `Executions.restore_from_state`."""
+        return await self._due(transfer.restore(state, principal_id(principal), execution_id), connection)
 
     # -- looking -----------------------------------------------------------------------------------
 

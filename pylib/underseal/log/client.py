@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 from psycopg_pool import ConnectionPool
 
+from underseal.flow import transfer
 from underseal.foundation.sources import PoolSource
 from underseal.foundation.steps import Steps, drive
 from underseal.held.model import Awaited, Held, Operation, Outcome, Principal
@@ -178,6 +179,69 @@ class Executions(_Client):
             ExecutionDeniedError: not this principal.
         """
         return self._due(verbs.fork(execution_id, through_seq, principal_id(principal), new_id), connection)
+
+    def export_state(
+        self,
+        execution_id: str,
+        principal: Who,
+        *,
+        capability: Mapping[str, Any] | None = None,
+        connection: Connection | None = None,
+    ) -> dict[str, Any]:
+        """What an execution of a flow has come to, as a document of JSON: its input and its recorded results.
+
+        `restore_from_state` goes on from it, here or in another database. It holds payloads: keep it as you keep those.
+
+        Parameters:
+            execution_id: which; also one that has ended.
+            principal: who asks.
+            capability: what this node can open.
+            connection: the caller's own, if wanted.
+
+        Returns:
+            The document; `not_carried` lists children and held operations that had not told their end.
+
+        Errors:
+            ExecutionDeniedError: not this principal, or none of this id.
+            ExecutionRefusedError: `compacted`: the log is not whole, and its snapshot is not of this release.
+
+        Source: clauses E6, E9.
+        """
+        return self._do(transfer.export(execution_id, principal_id(principal), capability), connection)
+
+    def restore_from_state(
+        self,
+        state: Mapping[str, Any],
+        principal: Who,
+        *,
+        execution_id: str | None = None,
+        connection: Connection | None = None,
+    ) -> str:
+        """Start an execution that goes on from a state as its own.
+
+        Waits begin anew, and messages that waited are not there. What the state's execution had begun and had not told
+        its end stays with that one: here its waits end at once, with `ChildFailed` or `HoldEnded`.
+
+        Whoever calls this says what the flow's steps returned. So it takes a login that may name whom it acts for, and
+        a service should not hand it to its users.
+
+        Parameters:
+            state: what `export_state` gave.
+            principal: the new execution's owner.
+            execution_id: an id of the caller's choice, as in `start`.
+            connection: the caller's own, if wanted.
+
+        Returns:
+            The new execution's id.
+
+        Errors:
+            ExecutionAlreadyExistsError: the id is taken.
+            ExecutionRefusedError: `malformed-state`, `bound-login`, `too-large` (over 1 MiB), and as in `start`.
+            AccessDenied: this login may not act for the principal.
+
+        Source: clauses E6, E12, E13.
+        """
+        return self._due(transfer.restore(state, principal_id(principal), execution_id), connection)
 
     # -- looking -----------------------------------------------------------------------------------
 

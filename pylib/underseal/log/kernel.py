@@ -29,6 +29,13 @@ def start_execution(
     )  # fmt: skip
 
 
+def restore_execution(state: str, principal: str | None, execution_id: str | None) -> Steps[Row]:
+    """`underseal.restore_execution`; the state as JSON."""
+    return one_row(
+        "select * from underseal.restore_execution(%s::json, %s, %s)", state, principal, execution_id
+    )
+
+
 def get_execution(execution_id: str, principal: str | None) -> Steps[Row]:
     """`underseal.get_execution`."""
     return one_row("select * from underseal.get_execution(%s, %s)", execution_id, principal)
