@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from itertools import cycle
 from typing import Any, Final, NoReturn, TypeVar
@@ -77,18 +77,23 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
         The loop may be run inside a task of another loop, which is put aside meanwhile.
         """
-        outer = asyncio._get_running_loop()
-        task = None if outer is None else asyncio.current_task(outer)
-        if outer is not None and task is not None:
-            asyncio._leave_task(outer, task)
-        asyncio._set_running_loop(self)
-        try:
+        with self._running():
             while self._ready:
                 handle = self._ready.popleft()
                 if not handle.cancelled():
                     # the task that asked to exit has ended with it, and with it its flow, but not this process
                     with suppress(SystemExit):
                         handle._run()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        outer = asyncio._get_running_loop()
+        task = None if outer is None else asyncio.current_task(outer)
+        if outer is not None and task is not None:
+            asyncio._leave_task(outer, task)
+        asyncio._set_running_loop(self)
+        try:
+            yield
         finally:
             asyncio._set_running_loop(outer)
             if outer is not None and task is not None:
@@ -98,10 +103,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """End every task where it stands: its `finally` blocks run, and can await nothing any more."""
         self._closed = True
         self._ready.clear()
-        for task in reversed(self._tasks):
-            if not task.done():
-                task._log_destroy_pending = False
-                _end(task.get_coro())
+        left = [task for task in reversed(self._tasks) if not task.done()]
+        if left:
+            with self._running():  # or a task that is made in a `finally` block would run on the loop outside
+                for task in left:
+                    task._log_destroy_pending = False
+                    _end(task.get_coro())
         self._tasks.clear()
         self._ready.clear()
 
@@ -185,5 +192,20 @@ def _end(coro: Any) -> None:
     log.warning("a flow went on after it was put aside: a finally block goes on awaiting something")
 
 
+def explained(error: BaseException) -> BaseException:
+    """An error of a flow, where asyncio raised it instead of this loop, in words that tell what to do.
+
+    Parameters:
+        error: what the flow raised.
+    """
+    if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
+        return _refusal("something that another event loop has to move", "a step, whose result is recorded")
+    return error
+
+
+def _refusal(found: str, instead: str) -> FlowError:
+    return FlowError(f"expected a flow to wait through its context alone, found {found}: use {instead}")
+
+
 def _refuse(found: str, instead: str) -> NoReturn:
-    raise FlowError(f"expected a flow to wait through its context alone, found {found}: use {instead}")
+    raise _refusal(found, instead)
