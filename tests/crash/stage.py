@@ -167,7 +167,7 @@ class Stage:
         try:
             async with asyncio.timeout(20):
                 for place, kill in enumerate([*kills, None]):
-                    if await self._live(played, player, f"{tag}/{place + 1}", kill, tell):
+                    if await self._live(played, player, f"{tag}/{place + 1}", kill, tell, len(kills) + 3):
                         break
         except TimeoutError:
             stuck = [(one["member"], one["status"], one["waits"]) for one in await self.members(chain)]
@@ -179,14 +179,18 @@ class Stage:
         await self._tell(played, scenario)
         return played
 
-    async def _live(self, played: Played, player: Player, name: str, kill: Kill | None, tell: bool) -> bool:
+    async def _live(
+        self, played: Played, player: Player, name: str, kill: Kill | None, tell: bool, recoveries: int
+    ) -> bool:
         """One process's life; whether everything has ended with it."""
         order: dict[str, Any] = {
             "conninfo": self.conninfo, "keys": str(self.keys), "tag": player.tag, "chain": player.chain, "tell": tell,
-            "kill": kill and {"verb": kill.verb, "number": kill.number, "side": kill.side}, **player.scenario.order,
+            "kill": kill and {"verb": kill.verb, "number": kill.number, "side": kill.side}, "recoveries": recoveries,
+            **player.scenario.order,
         }  # fmt: skip
         if "start" in order:
-            order["start"] = f"{order['start']}.{player.tag}"
+            begun = await self.members(player.chain)
+            order["start"] = None if begun else f"{order['start']}.{player.tag}"
         node = self.nursery.fork(name, **order)
         done = False
         while node.exit is None and not done:

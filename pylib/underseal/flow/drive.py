@@ -388,7 +388,11 @@ class Drive:
             self._turned_down(sent, row)
 
     def _turned_down(self, sent: _Sent, row: Row) -> None:
-        if row["reason"] == "cancel-requested":
+        if row["reason"] == "same-execution":
+            # a parent that was taken over starts it again, in the same call: it goes with the next one
+            self._events[:0] = sent.events
+            self._submit()
+        elif row["reason"] == "cancel-requested":
             self._waits = None
             self._events[:0] = sent.events
             self.replay.cancel_requested = True

@@ -824,7 +824,9 @@ class _Start:
         return item
 
     def answered(self, row: Row) -> None:
-        if not self.answer.done():
+        if row["reason"] == "same-execution":
+            self.uncertain()  # it is being driven, and was written to in the same call
+        elif not self.answer.done():
             self.answer.set_result(row)
 
     def uncertain(self) -> None:
