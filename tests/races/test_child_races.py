@@ -11,7 +11,7 @@ import pytest
 from tests.held.sql.kernel import Kernel
 from tests.inbox.box import Box, box
 from tests.races.arena import Arena
-from underseal.testing import in_background, wait_blocked
+from underseal.testing import in_background, wait_blocked, wait_until
 
 pytestmark = pytest.mark.clause("T4b", "E6")
 Act = Callable[[Box], Any]
@@ -142,6 +142,14 @@ def test_a_child_s_end_meets_a_parent_that_continues(arena: Arena, b: Box) -> No
     assert [fact["payload"]["output"] for fact in b.facts()] == [1]
 
 
+ROW = "select member from underseal.execution where chain_id = %s and member = %s for no key update"
+
+
+def is_free(arena: Arena, b: Box, member: str) -> bool:
+    """Whether nobody holds a row of a chain."""
+    return arena.b.rows(f"{ROW} skip locked", b.chain, member) != []
+
+
 def test_a_parent_that_continued_while_a_batch_waited_is_locked_before_the_child(
     arena: Arena, b: Box
 ) -> None:
@@ -149,31 +157,21 @@ def test_a_parent_that_continued_while_a_batch_waited_is_locked_before_the_child
     b.go_on()
     kid, other = child(b), child(b, "lad").start()
     items = [item(kid, "complete"), item(other, "append")]
-    with arena.c.connection.transaction():
-        (row,) = arena.c.connection.execute(
-            "select outcome from underseal.append_batch(%s)", [json.dumps([item(b, "continue")])]
-        ).fetchall()
-        assert row["outcome"] == "continued"
-        ending = in_background(lambda k: batch(k, *items), arena.a)
-        wait_blocked(arena.admin, arena.a.connection.info.backend_pid)
+    with arena.admin.transaction():
         # what the batch comes to once it has the line
-        arena.admin.execute("begin")
-        arena.admin.execute(
-            "select from underseal.execution where chain_id = %s and member = 'kid' for no key update",
-            [b.chain],
-        )
-    try:
-        while arena.c.rows(ROW + " skip locked", b.chain, "3"):
-            pass
-        assert arena.c.rows(ROW + " skip locked", b.chain, "lad")
-    finally:
-        arena.admin.execute("commit")
+        arena.admin.execute(ROW, [b.chain, "kid"])
+        with arena.c.connection.transaction():
+            (row,) = arena.c.connection.execute(
+                "select outcome from underseal.append_batch(%s)", [json.dumps([item(b, "continue")])]
+            ).fetchall()
+            assert row["outcome"] == "continued"
+            ending = in_background(lambda k: batch(k, *items), arena.a)
+            wait_blocked(arena.b.connection, arena.a.connection.info.backend_pid)
+        wait_until(lambda: not is_free(arena, b, "3"), 5)
+        assert is_free(arena, b, "lad")
     assert ending.result(10) == ["completed", "appended"]
     b.id = f"{b.chain}~3"
     assert b.pending() == [1]
-
-
-ROW = "select member from underseal.execution where chain_id = %s and member = %s for no key update"
 
 
 PARENT: dict[str, tuple[Act, Any]] = {

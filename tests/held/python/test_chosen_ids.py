@@ -136,7 +136,7 @@ def test_a_seal_that_got_stale_leaves_the_id_free(
     monkeypatch.setattr(kernel, "begin_request", slow)
     chosen = uuid4()
     held = request(world, chosen)
-    assert (held.operation_id, held.state, calls) == (chosen, "HELD", 2)
+    assert (held.operation_id, held.state, held.duplicate, calls) == (chosen, "HELD", False, 2)
     assert count(world) == 1
 
 

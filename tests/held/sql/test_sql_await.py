@@ -263,7 +263,13 @@ def test_nobody_waits_for_what_was_purged(b: Box) -> None:
         b.k.do("insert into underseal.held_waiter values (%s, %s, '')", operation, b.chain)
         b.k.do("alter table underseal.held_waiter enable always trigger held_waiter_check")
     b.k.clock.advance(days=91)
-    b.k.refused("US007", "delete from underseal.held_operation where operation_id = %s", operation)
+    with b.k.connection.transaction(force_rollback=True):
+        for table in ("held_event_pending", "held_event"):
+            b.k.do(f"delete from underseal.{table} where operation_id = %s", operation)
+        refused = b.k.refused(
+            "US007", "delete from underseal.held_operation where operation_id = %s", operation
+        )
+        assert "waiters" in refused
     assert operation in {row["operation_id"] for row in b.k.calls("purge_operations", 1000)}
     assert waiting(b.k, operation) == []
 
