@@ -231,6 +231,18 @@ def _migrated(data: Mapping[str, Any]) -> Told:
     )
 
 
+def _restored(data: Mapping[str, Any]) -> Told:
+    one = Told(
+        "restored",
+        "yellow",
+        [Text(f"goes on from {len(data['events'])} events of another execution's state")],
+    )
+    for left in data.get("not_carried") or ():
+        for kind, which in left.items():
+            one.lines.append(said(f"{kind} ", "dim").append(said(which)).append(" stays with that one"))
+    return one
+
+
 def _outcome(data: Mapping[str, Any]) -> Told:
     return Told("outcome", "magenta", [said(data.get("principal"), "bold").append(" recorded it", "not bold")],
         [("outcome", data.get("outcome"))])  # fmt: skip
@@ -258,5 +270,6 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], Told]]] = {
     "EXECUTION_CONTINUED": _continued,
     "EXECUTION_RECOVERED": _recovered,
     "EXECUTION_MIGRATED": _migrated,
+    "STATE_RESTORED": _restored,
     "OUTCOME_RECORDED": _outcome,
 }
