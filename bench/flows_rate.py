@@ -33,8 +33,9 @@ def measure_rate(
         pace: how long and how often each side is measured.
         tell: is told how far it is.
 
-    Returns: `flow1.c64.…` and `flow10.c64.…`: medians of flows (of ten steps: of steps) a second, ratios to the sides
-    beside ours, and processor time that a flow takes of the client and of the server, all of its processes together.
+    Returns: `flow1.c64.…` and `flow10.c64.…`: medians of flows (of ten steps: of steps) a second and their ratios to
+    the sides beside ours; processor time that a flow takes of the client and of the server, all processes together; and
+    how many times as much of both the others take (`….cpu.vs_…`), which a busy machine disturbs least.
     """
     make_log_database(server, DBNAME)
     file = directory / "flows_three_commits.sql"
@@ -92,4 +93,11 @@ def measure_rate(
         name = f"flow{STEPS if flow == 'ten' else 1}.c64.{'' if who == 'own' else who + '_'}"
         numbers[f"{name}client_cpu_us"] = median(here[side]) * 1e6
         numbers[f"{name}server_cpu_us"] = median(there[side]) * 1e6
+    for side in figures:
+        who, _, flow = side.partition(".")
+        if who != "own":
+            whole = {each: [x + y for x, y in zip(here[each], there[each], strict=True)] for each in figures}
+            numbers[f"flow{STEPS if flow == 'ten' else 1}.c64.cpu.vs_{who}"] = ratio(
+                whole, side, f"own.{flow or 'one'}"
+            )
     return numbers

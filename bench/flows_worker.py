@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from statistics import median
 from typing import Any, Final
 
-from bench.flows_setting import OWNER, VALUE, busy, calling, driver, driving, heard, service, until
+from bench.flows_setting import OWNER, VALUE, busy, calling, driver, driving, service, until
 from bench.log_setting import array, make_log_database, new_id
 from bench.nodes import Done, Node, running_node
 from bench.setting import as_service
@@ -71,16 +71,6 @@ class Worker:
         assert self._runtime is not None
         return self._runtime.counts.completed
 
-    async def next_end(self, before: int) -> float:
-        """When more than so many had completed, by the machine's monotonic clock."""
-        await until(lambda: self.completed() > before, 0.0003)
-        return time.monotonic()
-
-    async def heard(self, place: int) -> float:
-        """When a flow that listens got its message of this place."""
-        await until(lambda: place in heard, 0.001)
-        return heard[place]
-
 
 @asynccontextmanager
 async def worker(conninfo: str, ended: Any = None) -> AsyncIterator[Worker]:
@@ -138,23 +128,6 @@ class Starter:
             return
         self._started += 1
         await self._executions.start("one", OWNER, VALUE)
-
-    async def start_one(self) -> float:
-        """Start one; when that began, by the machine's monotonic clock."""
-        begin = time.monotonic()
-        await self._executions.start("one", OWNER, VALUE)
-        return begin
-
-    async def start_listening(self, messages: int) -> str:
-        """Start one that takes messages; its id."""
-        started = await self._executions.start("listen", OWNER, messages)
-        return str(started)
-
-    async def send_one(self, execution_id: str) -> float:
-        """Send it one; when that began."""
-        begin = time.monotonic()
-        await self._executions.send(execution_id, "line", VALUE, OWNER)
-        return begin
 
 
 @asynccontextmanager
