@@ -21,7 +21,7 @@ from underseal.cli._exits import FAILED, USAGE, Stop, friendly, no_connection
 if TYPE_CHECKING:
     import psycopg
 
-    from underseal import AsyncUnderseal, KeyRing, Principal, Underseal
+    from underseal import AsyncUnderseal, FileSpentRegister, KeyRing, Principal, Underseal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +44,12 @@ app_option = click.option(
     "--app",
     envvar="UNDERSEAL_APP",
     help="The application, as module:attribute: a client with its gated methods, or what makes one. [UNDERSEAL_APP]",
+)
+spent_option = click.option(
+    "--spent",
+    envvar="UNDERSEAL_SPENT",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of a spent register; an --app brings its own. [UNDERSEAL_SPENT]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -146,6 +152,17 @@ def needed_ring(path: Path | None) -> KeyRing:
             "for example --keyring ~/.underseal/keys, made by: underseal keys generate"
         )
     return ring
+
+
+def spent_register(path: Path | None) -> FileSpentRegister | None:
+    """The spent register that was named, if one was.
+
+    Parameters:
+        path: its directory.
+    """
+    from underseal import FileSpentRegister
+
+    return None if path is None else FileSpentRegister(path)
 
 
 @dataclass(frozen=True)

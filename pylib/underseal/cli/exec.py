@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from underseal.cli import _exec_act, _exec_check, _exec_look, _exec_state
+from underseal.cli import _exec_act, _exec_check, _exec_look, _exec_result, _exec_state
 
 
 @click.group("exec")
@@ -17,6 +17,7 @@ for _command in (
     _exec_look.show,
     _exec_look.events,
     _exec_act.start,
+    _exec_result.result,
     _exec_act.resume,
     _exec_act.outcome,
     _exec_act.cancel,

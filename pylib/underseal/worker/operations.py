@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("underseal.worker")
 
 _REPORT_EVERY: Final = 60.0  # seconds between two reports of what nothing here can run
+_SQL_EVERY: Final = 30.0  # seconds after which it is asked again whether SQL functions do any type
 _LAST_WORDS: Final = 5.0  # seconds to record that the outcome of a run is unknown, once the grace is over
 
 
@@ -57,6 +58,7 @@ class Operations(Duty):
         self._tasks: set[asyncio.Task[None]] = set()
         self._mine: set[UUID] = set()
         self._report_due = 0.0
+        self._sql_due = 0.0
         self.ended: dict[str, int] = {}
 
     @property
@@ -78,9 +80,19 @@ class Operations(Duty):
         for claim in claims:
             self._mine.add(claim.run_id)
             self._start(self._run(claim))
-        if len(claims) < free and self._core.serve_sql:
+        if len(claims) < free and self._core.serve_sql and await self._has_sql():
             self._start(self._run_sql())
         return len(claims)
+
+    async def _has_sql(self) -> bool:
+        """Whether there are types that SQL functions do; where there were none, that is believed for a while."""
+        now = asyncio.get_running_loop().time()
+        if now < self._sql_due:
+            return False
+        if await self._line.perform(self._core.sql_kinds()):
+            return True
+        self._sql_due = now + _SQL_EVERY
+        return False
 
     async def _run(self, claim: Claim) -> None:
         assert self._core.rebuild is not None

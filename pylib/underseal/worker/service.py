@@ -180,13 +180,14 @@ class Worker:
             await asyncio.wait([*looks, *beside])
 
     def _duties(self, line: Line) -> list[Duty]:
+        shortest, longest = self._paces
         self._operations = Operations(
-            self._client, line, Pace(*self._paces), self._concurrency, self._has_ended
+            self._client, line, Pace(shortest, longest), self._concurrency, self._has_ended
         )
         self._schedules = Schedules(life_name(self._client._worker_name), line, self._lease, self._look)
         return [
             self._operations,
-            sweeps.Operations(self._core.worker, line, Pace(*self._paces), self._has_ended),
+            sweeps.Operations(self._core.worker, line, Pace(shortest, 2 * longest), self._has_ended),
             self._schedules,
             sweeps.Seldom(self._core.worker, line),
         ]
