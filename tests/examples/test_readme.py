@@ -1,12 +1,15 @@
-"""The worked example of README.md's "Executions, from any client", run as it is printed, as the logins it names."""
+"""The worked examples of README.md's sections on executions and flows, run as they are printed."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from underseal import AsyncUnderseal, FileKeyRing, Underseal
 from underseal.testing import TestDatabase
 
 README = Path(__file__).parents[2] / "README.md"
@@ -14,14 +17,16 @@ WORD = "abcdefghijklmnopqrstuvwxyz_"
 ACCESS = {"shop_service": "client", "shop_worker": "worker"}
 
 
+def section(title: str) -> str:
+    """What stands under a heading."""
+    told = README.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
+    assert told
+    return told
+
+
 def example() -> list[tuple[str, str, str, int | None]]:
     """Its statements: who runs it, the text, the outcome and the fence that the comment behind it promises."""
-    section = (
-        README.read_text(encoding="utf-8")
-        .partition("## Executions, from any client\n")[2]
-        .partition("\n## ")[0]
-    )
-    (block,) = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+    (block,) = re.findall(r"```sql\n(.*?)```", section("Executions, from any client"), re.DOTALL)
     found: list[tuple[str, str, str, int | None]] = []
     for part in re.split(r"^-- (?=shop_)", block, flags=re.MULTILINE)[1:]:
         login = part[: len(part) - len(part.lstrip(WORD))]
@@ -56,3 +61,33 @@ def test_the_worked_example_does_what_its_comments_say(
 def test_its_logins_are_granted_their_accesses_above_it(login: str) -> None:
     granted = f"underseal.grant_access('{login}', '{ACCESS[login]}')"
     assert granted in README.read_text(encoding="utf-8").partition("## Executions, from any client")[0]
+
+
+@pytest.mark.clause("E6")
+async def test_the_flow_does_what_its_comments_say(database: TestDatabase, tmp_path: Path) -> None:
+    written, used = re.findall(r"```python\n(.*?)```", section("Flows, in Python"), re.DOTALL)
+    ring = FileKeyRing(tmp_path / "keys")
+    called: list[str] = []
+
+    def fetch_quote(order: str) -> int:
+        called.append("quote")
+        if len(called) < 2:
+            raise OSError("not yet")
+        return 12
+
+    async def charge(order: str, cents: int) -> str:
+        called.append(f"charge {cents}")
+        return f"receipt {order}"
+
+    with Underseal(database.conninfo, keys=ring) as us:
+        names: dict[str, Any] = {"us": us, "fetch_quote": fetch_quote, "charge": charge}
+        exec(written, names)
+        told = re.fullmatch(r"(.*\n)(us\.executions\.result\(.*?\))\s*# -> (.*)\n", used, re.DOTALL)
+        assert told is not None
+        async with AsyncUnderseal(database.conninfo, keys=ring) as worker:
+            worker.serve(names["onboard"])
+            async with worker.runtime():
+                await asyncio.to_thread(exec, told[1], names)
+                got = await asyncio.wait_for(asyncio.to_thread(eval, told[2], names), 30)
+    assert repr(got) == told[3]
+    assert called == ["quote", "quote", "charge 12"]

@@ -93,12 +93,17 @@ class Checkpoints:
     def due_at(self, drive: Drive, seq: int) -> float:
         """From which event on there should be another snapshot.
 
+        What is saved grows with the log, so the longer that is, the more events lie between two: all snapshots together
+        are then no more than a few times the log.
+
         Parameters:
             drive: of which execution.
             seq: where the last one was; 0 for none.
         """
         every = drive.flow.snapshot_every
-        return math.inf if every is None or drive.execution_id in self._unfit else seq + every
+        if every is None or drive.execution_id in self._unfit:
+            return math.inf
+        return seq + max(every, seq // 2)
 
     def loaded(self, drive: Drive, history: Sequence[Event]) -> None:
         """A log was replayed that is long enough for one: there is no need to read it again.
