@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from bench.flows_peers import installed
+
 ROOT: Final = Path(__file__).parents[2]
 SIDES: Final = ("cycles_per_s", "bare_cycles_per_s", "vs_bare")
 CALLS: Final = ("claim_ratio", "list_ratio", "sweep_ratio")
@@ -20,6 +22,19 @@ WRITTEN: Final = (
     *(f"append_batch.{name}" for name in ("wal_bytes", "raw_wal_bytes", "table_bytes", "raw_table_bytes")),
     *(f"one_step.{name}" for name in ("wal_bytes", "raw3_wal_bytes", "table_bytes", "raw3_table_bytes")),
 )
+FLOWS: Final = (
+    *(f"flow1.c64.{name}" for name in ("vs_raw3", "per_s", "client_cpu_us", "server_cpu_us", "cpu.vs_raw3")),
+    *("flow10.c64.steps_per_s", "flow10.c64.client_cpu_us", "flow10.c64.server_cpu_us"),
+    *("flow1.commits", "flow1.wal_bytes", "flow1.wal_bytes.vs_raw3", "flow1.table_bytes.vs_raw3"),
+    *("flow1.worker.vs_own", "flow1.worker.single_starts.vs_own"),
+    *("flow1.idle_p50_ms", "flow1.worker.idle_p50_ms", "send.idle_p50_ms"),
+    *("drain.flat", "flow1.past.vs_empty", "drain.past.vs_empty"),
+    *("replay.x10.ratio", "replay.x10_ms", "replay.ms"),
+)
+PEERS: Final = {
+    "absurd": ("flow1.c64.vs_absurd", "flow10.c64.steps.vs_absurd", "flow1.c64.cpu.vs_absurd"),
+    "dbos": ("flow1.c64.vs_dbos", "flow10.c64.steps.vs_dbos", "flow1.idle_p50.vs_dbos"),
+}
 
 
 def run_quickly(*options: str) -> None:
@@ -28,7 +43,7 @@ def run_quickly(*options: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
@@ -105,6 +120,21 @@ def test_messages_are_measured(figures: dict[str, float], name: str) -> None:
 def test_one_step_executions_are_measured_beside_raw_ones(figures: dict[str, float]) -> None:
     for name in ("per_s", "two_batches_per_s", "raw3_per_s", "vs_raw3", "two_batches_vs_raw3"):
         assert figures[f"one_step.{name}"] > 0
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_flows_are_measured(figures: dict[str, float], name: str) -> None:
+    assert figures[name] > 0
+
+
+def test_an_idle_worker_is_measured(figures: dict[str, float]) -> None:
+    assert figures["worker.idle_commits_per_s"] >= 0
+
+
+@pytest.mark.parametrize("peer", list(PEERS))
+def test_flows_are_measured_beside_peers_that_are_installed(figures: dict[str, float], peer: str) -> None:
+    for name in PEERS[peer]:
+        assert (figures.get(name, 0) > 0) is (peer in installed())
 
 
 def test_a_part_can_be_measured_alone(tmp_path: Path) -> None:

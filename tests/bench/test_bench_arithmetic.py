@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
 from bench.costs import Written, each, under
 from bench.log_setting import DATA, EVENT, append_item, array, item, new_id, start_item
+from bench.nodes import Done, running_node
 from bench.one_step import read_tps, script
 from bench.report import target
+from bench.server_cpu import server_seconds
 from bench.turns import ratio, take_turns
+from underseal.foundation.server import Server
 
 
 def test_sides_take_turns_and_the_order_alternates() -> None:
@@ -59,6 +65,8 @@ def test_a_sides_figures_stand_beside_the_kernels(name: str, prefix: str) -> Non
         ("append_batch.rows.vs_raw", 0.39, "at least 0.4: NO"),
         ("held.big.claim_ratio", 1.5, "below 1.5: NO"),
         ("append.c1.vs_raw", 0.1, ""),
+        ("flow1.commits", 0.1, "at most 0.1: yes"),
+        ("flow1.commits", 0.11, "at most 0.1: NO"),
     ],
 )
 def test_a_target_is_met_or_not(name: str, value: float, expected: str) -> None:
@@ -117,3 +125,51 @@ def test_ids_are_as_long_as_the_kernels_and_go_up() -> None:
     ids = [new_id() for _ in range(100)]
     assert {len(each_) for each_ in ids} == {32}
     assert sorted(each_[:12] for each_ in ids) == [each_[:12] for each_ in ids]
+
+
+def test_what_was_done_has_a_rate() -> None:
+    assert Done(30, 1.5, 0.2).rate == 20
+
+
+def test_a_process_answers_and_tells_what_went_wrong() -> None:
+    with running_node(echo, 3) as node:
+        assert node.ask("times", 4) == 12
+        node.tell("later", 5)
+        assert node.said() == 15
+        with pytest.raises(RuntimeError, match="no such thing"):
+            node.ask("fail")
+        assert node.ask("times", 2) == 6
+
+
+def test_a_process_that_does_not_start_is_told_of() -> None:
+    with pytest.raises(RuntimeError, match="found that it ended"), running_node(echo):
+        pass
+
+
+def test_the_servers_processor_time_grows_with_its_work(postgres: Server) -> None:
+    before = server_seconds(postgres)
+    with psycopg.connect(postgres.conninfo(), autocommit=True) as connection:
+        connection.execute("select count(*) from generate_series(1, 2000000)")
+    assert server_seconds(postgres) - before > 0.05
+
+
+class Echo:
+    """Answers with what it is asked."""
+
+    def __init__(self, factor: int) -> None:
+        self._factor = factor
+
+    def times(self, value: int) -> int:
+        return value * self._factor
+
+    async def later(self, value: int) -> int:
+        return value * self._factor
+
+    def fail(self) -> None:
+        raise ValueError("no such thing")
+
+
+@asynccontextmanager
+async def echo(factor: int) -> AsyncIterator[Echo]:
+    """A process for the tests."""
+    yield Echo(factor)
