@@ -20,8 +20,9 @@ $(STAMP): pyproject.toml
 	@$(RUN)/python -m pip install --quiet --editable '.[embedded,test]'
 	@touch $@
 
-demo: $(STAMP) ## watch held operations on a Postgres of their own
+demo: $(STAMP) ## watch held operations, then an agent that survives its workers, on a Postgres of their own
 	@$(RUN)/python -m examples.accounts.demo $(ARGS)
+	@$(RUN)/python -m examples.agent.demo
 
 check: $(STAMP) ## lint, format and types
 	$(RUN)/ruff check .

@@ -52,6 +52,10 @@ class Teller:
         """Something that can be seen from outside."""
         self._out.print(Text(f"  = {what}", style="green"))
 
+    def line(self, what: str) -> None:
+        """What somebody types."""
+        self._out.print(Text(f"  {what}", style="bold"))
+
     def shows(self, operation: Operation | None) -> None:
         """What an approver sees of an operation."""
         assert operation is not None
@@ -61,7 +65,7 @@ class Teller:
     def timeline(self, stage: Stage, operation_id: UUID) -> None:
         """`underseal log`, as its requester types it."""
         requester = stage.row(operation_id)["requester"]
-        self._out.print(Text(f"  $ underseal log {operation_id} --principal {requester}", style="bold"))
+        self.line(f"$ underseal log {operation_id} --principal {requester}")
         arguments = [
             "log",
             str(operation_id),

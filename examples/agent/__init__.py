@@ -1,0 +1,1 @@
+"""An agent whose dangerous calls wait for a person."""
