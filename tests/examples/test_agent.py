@@ -1,4 +1,4 @@
-"""The agent's demo is run as a stranger runs it: it kills three workers, and demands one refund, one mail, one answer."""
+"""The agent's demo as a stranger runs it: it kills three workers, and demands one refund, one mail, one answer."""
 
 from __future__ import annotations
 
