@@ -29,6 +29,9 @@ def working(shop: Shop, *args: str) -> Iterator[list[dict[str, Any]]]:
     )  # fmt: skip
     lines: list[dict[str, Any]] = []
     try:
+        if "--json" in args:
+            assert process.stderr is not None
+            lines.append(json.loads(process.stderr.readline()))
         yield lines
         process.send_signal(signal.SIGTERM)
         out, log = process.communicate(timeout=30)
@@ -133,8 +136,9 @@ def test_an_argument_goes_before_the_environment(shop: Shop) -> None:
 
 
 def test_a_client_of_sql_operations_alone_has_work(shop: Shop) -> None:
-    owner = shop.database.connect(OWNER)
+    owner = shop.database.connect()
     owner.execute("create schema bank authorization underseal_owner")
+    owner.execute("set role underseal_owner")
     for name, returns in (("estimate", "jsonb"), ("look", "text"), ("pay", "jsonb")):
         owner.execute(
             f"create function bank.{name}(jsonb, text) returns {returns} language sql as 'select null::{returns}'"
@@ -148,8 +152,8 @@ def test_a_client_of_sql_operations_alone_has_work(shop: Shop) -> None:
         )  # fmt: skip
         assert done.outcome == "registered", done
     with working(shop, "tests.cli.mill:bare", "--json", "-v") as lines:
-        pass
-    assert [line for line in lines if line.get("event") == "ended"] or lines == []
+        assert lines[0]["event"] == "begins"
+    assert lines[-1]["event"] == "ended"
 
 
 # -- results ----------------------------------------------------------------------------------------
@@ -196,8 +200,12 @@ def test_what_has_not_ended_in_time_is_told(shop: Shop, ended: dict[str, str]) -
 
 @pytest.mark.clause("E12c")
 def test_a_result_is_not_for_strangers(shop: Shop, ended: dict[str, str]) -> None:
+    login = shop.database.create_role("caller")
+    shop.database.connect(OWNER).execute("select underseal.grant_access(%s, 'client', 'asserted')", [login])
+    env: dict[str, str | None] = {"UNDERSEAL_DSN": shop.database.conninfo_as(login)}
     answers = [
-        shop.run("exec", "result", one, "--principal", "eve", "--json") for one in (ended["grind"], "no-such")
+        shop.run("exec", "result", one, "--principal", "eve", "--json", env=env)
+        for one in (ended["grind"], "no-such")
     ]
     assert [one.code for one in answers] == [5, 5]
     assert answers[0].out == answers[1].out

@@ -154,14 +154,14 @@ def test_a_hinter_gives_up_what_it_cannot_say(database: TestDatabase) -> None:
 def test_a_pool_of_the_hosts_tells_where(works: Works) -> None:
     if works.loop is not None:
         return
-    with ConnectionPool(works.database.conninfo_as(works.login), min_size=0, open=False) as pool:
+    with ConnectionPool(works.database.conninfo_as(works.login), min_size=0, max_size=1, open=False) as pool:
         us = Underseal(pool, keys=works.ring, hint=True)
         us.serve(waits)
         place = hint_place(us._source, True)
         assert place is not None
         assert place[0] == works.database.conninfo_as(works.login)
         us.close()
-    hidden: Any = ConnectionPool(lambda: "host=/nowhere", min_size=0, open=False)
+    hidden: Any = ConnectionPool(lambda: "host=/nowhere", min_size=0, max_size=1, open=False)
     with pytest.raises(FlowError, match="hint='conninfo'"):
         Underseal(hidden, keys=works.ring, hint=True)
     assert Underseal(hidden, keys=works.ring, hint="host=/nowhere")._hinter is not None
