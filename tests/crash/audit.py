@@ -192,9 +192,7 @@ def _waits(row: Row, log: list[Row]) -> Iterator[str]:
 # -- inboxes ------------------------------------------------------------------------------------------
 
 
-def _lines(
-    books: Books, executions: dict[Place, Row], logs: dict[Place, list[Row]]
-) -> Iterator[str]:
+def _lines(books: Books, executions: dict[Place, Row], logs: dict[Place, list[Row]]) -> Iterator[str]:
     members: dict[Place, list[str]] = defaultdict(list)
     for chain, member in executions:
         members[chain, line_of(member)].append(member)
@@ -216,7 +214,10 @@ def _lines(
         ]
         said = f"{chain}~{line}"
         yield from (f"{said}: {fault}" for fault in _inbox(consumed, pending[chain, line], last))
-        yield from (f"{said}: {fault}" for fault in _against_senders(consumed, pending[chain, line], sent[chain, line]))
+        yield from (
+            f"{said}: {fault}"
+            for fault in _against_senders(consumed, pending[chain, line], sent[chain, line])
+        )
 
 
 def _inbox(consumed: list[Row], pending: list[Row], last: Row) -> Iterator[str]:
@@ -284,7 +285,9 @@ def _children(executions: dict[Place, Row], logs: dict[Place, list[Row]]) -> Ite
                 yield f"{name} is nobody's child"
     for name, payload in told.items():
         ended = logs[by_id[name]][-1]
-        if TERMINAL.get(ended["type"]) != payload["status"] or payload.get("output") != ended["data"].get("output"):
+        if TERMINAL.get(ended["type"]) != payload["status"] or payload.get("output") != ended["data"].get(
+            "output"
+        ):
             yield f"{name} ended with {ended['type']}, and its parent was told {payload}"
 
 
@@ -374,10 +377,12 @@ def _effects(books: Books, logs: dict[Place, list[Row]]) -> Iterator[str]:
     }
     for number, effect in effects.items():
         chain, _, member = effect["execution"].partition("~")
-        holder = holders.at((chain, member), effect["at"])
+        holder = holders.at((chain, member), effect["began"]) if effect["step"] > 0 else None
         if effect["step"] > 0 and holder != effect["process"]:
             yield f"{effect['execution']}: {effect['process']} did step {effect['step']}, and {holder} held the fence"
-        unrecorded = number not in recorded and (effect["execution"], effect["step"], effect["process"]) not in failed
+        unrecorded = (
+            number not in recorded and (effect["execution"], effect["step"], effect["process"]) not in failed
+        )
         given_up = any(event["type"] == "EXECUTION_CANCEL_REQUESTED" for event in logs[chain, member])
         if effect["step"] > 0 and unrecorded and not given_up and effect["process"] not in books.dead:
             yield f"{effect['execution']}: {effect['process']} lives, and did step {effect['step']} in vain"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -71,6 +73,15 @@ def make(tag: str, effects: Effects) -> list[Flow]:
     def fails(value: Any) -> Any:
         effects.do(value)
         raise KeyError("never")
+
+    async def kills(value: Any) -> Any:
+        await effects.do_async(value)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def takes_time(value: Any) -> Any:
+        done = await effects.do_async(value)
+        await asyncio.sleep(0.03)
+        return done
 
     async def run(ctx: FlowContext, name: str, function: Any, value: Any, **how: Any) -> Any:
         """What a step gave, without the number of the effect."""
@@ -151,4 +162,16 @@ def make(tag: str, effects: Effects) -> list[Flow]:
         asked = ctx.hold(PAY, {"chain": ctx.execution_id, "cents": 9})
         await ctx.select(ctx.receive("never"), kept, asked)
 
-    return [below, doomed, child, everything, waits, undone, dropped]
+    @flow(f"lethal.{tag}")
+    async def lethal(ctx: FlowContext, value: int) -> str:
+        await run(ctx, "before", plain, value)
+        await run(ctx, "kills", kills if value else plain, value)
+        return "lived"
+
+    @flow(f"long.{tag}")
+    async def long(ctx: FlowContext, value: int) -> int:
+        for number in range(value):
+            await run(ctx, f"step {number}", takes_time, number)
+        return value
+
+    return [below, doomed, child, everything, waits, undone, dropped, lethal, long]

@@ -159,7 +159,9 @@ def _child(order: Order) -> None:
     if log:
         import logging
 
-        logging.basicConfig(filename=log, level=logging.DEBUG, format=f"%(relativeCreated)d {order['node']} %(message)s")
+        logging.basicConfig(
+            filename=log, level=logging.DEBUG, format=f"%(relativeCreated)d {order['node']} %(message)s"
+        )
     status = 1
     try:
         asyncio.run(storm.direct(order) if "direct" in order else work(order))

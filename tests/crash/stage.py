@@ -165,7 +165,7 @@ class Stage:
         player = scenario.player(self, chain, tag, eager=len(kills) % 2 == 0 or hash_of(kills) % 2 == 0)
         await player.begin()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(90):
                 for place, kill in enumerate([*kills, None]):
                     if await self._live(played, player, f"{tag}/{place + 1}", kill, tell, len(kills) + 3):
                         break
@@ -185,7 +185,7 @@ class Stage:
         """One process's life; whether everything has ended with it."""
         order: dict[str, Any] = {
             "conninfo": self.conninfo, "keys": str(self.keys), "tag": player.tag, "chain": player.chain, "tell": tell,
-            "kill": kill and {"verb": kill.verb, "number": kill.number, "side": kill.side}, "recoveries": recoveries,
+            "kill": kill and {"verb": kill.verb, "number": kill.number, "side": kill.side}, "recoveries": recoveries, "connections": 2,
             **player.scenario.order,
         }  # fmt: skip
         if "start" in order:
@@ -202,10 +202,10 @@ class Stage:
         played.calls += node.calls
         if node.broken or node.exit != -9:
             played.faults.append(f"process {name} ended with {node.exit}: {node.broken}")
-        played.deaths.append(await self._bury(node, player.chain))
+        played.deaths.append(await self.bury(node, player.chain))
         return done
 
-    async def _bury(self, node: Node, chain: str) -> Death:
+    async def bury(self, node: Node, chain: str) -> Death:
         """Wait until nothing of a process is left at work in the database; then its claims run out at once."""
         while await self.rows("select from pg_stat_activity where application_name = %s", node.name):
             await asyncio.sleep(0.003)
@@ -453,7 +453,9 @@ def differences(played: Played, rehearsed: Played) -> list[str]:
             found.append(
                 f"effect {key}: done {played.effects[key]} times, expected {rehearsed.effects[key]} to {most}"
             )
-    found += [f"effect {key}: done with {values}" for key, values in played.values.items() if len(values) != 1]
+    found += [
+        f"effect {key}: done with {values}" for key, values in played.values.items() if len(values) != 1
+    ]
     expected: Counter[tuple[str, str]] = Counter()
     for death, after in zip(played.deaths, played.deaths[1:], strict=False):
         expected.update((member, after.process) for member in death.driven)

@@ -164,7 +164,9 @@ class Director:
     async def send(self, name: str, topic: str, number: int, sender: str) -> None:
         """One message; its number is what it says and is its id."""
         said = await self._client.executions.send(name, topic, number, sender, message_id=f"m{number}")
-        self._sent.append((name, topic, sender, f"m{number}", said.outcome, said.inbox_seq, json.dumps(number)))
+        self._sent.append(
+            (name, topic, sender, f"m{number}", said.outcome, said.inbox_seq, json.dumps(number))
+        )
 
     async def all(self, roots: int, at_once: int) -> None:
         """Everything."""

@@ -44,7 +44,9 @@ def of(books: Books, kind: str, **data: Any) -> list[Row]:
 
 def log_of(books: Books, event: Row) -> list[Row]:
     """The whole log of an event."""
-    return sorted((one for one in books.events if id_of(one) == id_of(event)), key=lambda one: int(one["seq"]))
+    return sorted(
+        (one for one in books.events if id_of(one) == id_of(event)), key=lambda one: int(one["seq"])
+    )
 
 
 def execution_of(books: Books, event: Row) -> Row:
@@ -122,7 +124,9 @@ def two_ends(books: Books) -> None:
 
 def goes_on_after_the_end(books: Books) -> None:
     """Something behind the end."""
-    insert_after(books, of(books, "EXECUTION_COMPLETED")[0], type="STEP_COMPLETED", data={"op": 99, "output": None})
+    insert_after(
+        books, of(books, "EXECUTION_COMPLETED")[0], type="STEP_COMPLETED", data={"op": 99, "output": None}
+    )
 
 
 def answered_twice(books: Books) -> None:
@@ -159,7 +163,12 @@ def left_waiting(books: Books) -> None:
     row = next(row for row in books.executions if row["status"] == "suspended")
     topic = row["waits"][0]["arms"][0]["topic"]
     books.messages.append(
-        {"chain_id": row["chain_id"], "line": row["line"], "topic": topic, "inbox_seq": row["last_inbox_seq"] + 1}
+        {
+            "chain_id": row["chain_id"],
+            "line": row["line"],
+            "topic": topic,
+            "inbox_seq": row["last_inbox_seq"] + 1,
+        }
     )
 
 
@@ -186,7 +195,7 @@ def effect_after_the_fence(books: Books) -> None:
             **next(row for row in books.fences if id_of(row) == effect["execution"]),
             "fence": last + 1,
             "process": "other",
-            "at": effect["at"] - timedelta(microseconds=1),
+            "at": effect["began"] - timedelta(microseconds=1),
         }
     )
 

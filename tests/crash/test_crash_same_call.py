@@ -60,9 +60,7 @@ async def test_a_start_again_and_a_write_in_one_call_are_both_answered(
     async with AsyncUnderseal(database.conninfo_as(OWNER), keys=MemoryKeyRing.with_all()) as client:
         gateway = Stopped(Gateway(client._perform, "w", timedelta(seconds=60)))
         gateway.open.set()
-        runtime = FlowRuntime(
-            cast("Gateway", gateway), [child, other], limits=Limits(lanes=1), claims=False
-        )
+        runtime = FlowRuntime(cast("Gateway", gateway), [child, other], limits=Limits(lanes=1), claims=False)
         serving = asyncio.create_task(runtime.serve())
         await runtime.start("child", "ann", execution_id="c")
         gateway.open.clear()

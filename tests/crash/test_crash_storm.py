@@ -111,7 +111,8 @@ class Weather:
             f"{self.prefix}-",
         )
         return {
-            f"{row['chain_id']}~{row['member']}".removesuffix("~"): (row["status"], row["output"]) for row in rows
+            f"{row['chain_id']}~{row['member']}".removesuffix("~"): (row["status"], row["output"])
+            for row in rows
         }
 
 

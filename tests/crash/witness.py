@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -22,7 +23,7 @@ grant usage on schema crash to public;
 create table crash.effect (
   effect bigint generated always as identity primary key,
   execution text not null, step integer not null, attempt integer not null, name text not null, process text not null,
-  value jsonb, at timestamptz not null default clock_timestamp());
+  value jsonb, began timestamptz, at timestamptz not null default clock_timestamp());
 grant select, insert on crash.effect to public;
 create index on crash.effect (execution);
 
@@ -67,12 +68,15 @@ as $$ select clock_timestamp() + m.last_value * interval '1 microsecond' from cr
 """
 
 _INSERT = """
-insert into crash.effect (execution, step, attempt, name, process, value) values (%s, %s, %s, %s, %s, %s)
+insert into crash.effect (execution, step, attempt, name, process, value, began) values (%s, %s, %s, %s, %s, %s, %s)
 returning effect"""
 
 
 class Effects:
-    """Does the effects of one process: rows, each on disk before the step ends."""
+    """Does the effects of one process: rows, each on disk before the step ends.
+
+    When a step began is told by the clock of the process, which is the server's: both are on one machine.
+    """
 
     def __init__(self, conninfo: str, process: str) -> None:
         self._conninfo = conninfo
@@ -82,24 +86,34 @@ class Effects:
         self._one_thread = threading.Lock()
         self._one_task = asyncio.Lock()
 
-    def _row(self, info: StepInfo, value: Any) -> list[Any]:
-        return [info.execution_id, info.number, info.attempt, info.name, self._process, json.dumps(value)]
+    def _row(self, info: StepInfo, value: Any, began: datetime) -> list[Any]:
+        return [
+            info.execution_id,
+            info.number,
+            info.attempt,
+            info.name,
+            self._process,
+            json.dumps(value),
+            began,
+        ]
 
     def do(self, value: Any) -> dict[str, Any]:
         """Do one in a thread."""
+        began = datetime.now(UTC)
         with self._one_thread:
             if self._plain is None:
                 self._plain = psycopg.connect(self._conninfo, autocommit=True)
-            row = self._plain.execute(_INSERT, self._row(current_step(), value)).fetchone()
+            row = self._plain.execute(_INSERT, self._row(current_step(), value, began)).fetchone()
         assert row is not None
         return {"effect": row[0], "value": value}
 
     async def do_async(self, value: Any) -> dict[str, Any]:
         """Do one in the loop."""
+        began = datetime.now(UTC)
         async with self._one_task:
             if self._async is None:
                 self._async = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
-            cursor = await self._async.execute(_INSERT, self._row(current_step(), value))
+            cursor = await self._async.execute(_INSERT, self._row(current_step(), value, began))
             row = await cursor.fetchone()
         assert row is not None
         return {"effect": row[0], "value": value}
