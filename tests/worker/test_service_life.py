@@ -186,6 +186,29 @@ def test_full_batches_go_on(async_works: Works) -> None:
     assert left == [0]
 
 
+# -- sleeping ---------------------------------------------------------------------------------------
+
+
+@flow("naps")
+async def naps(ctx: Any) -> Any:
+    """Sleeps a little, three times."""
+    for _ in range(3):
+        await ctx.sleep(seconds=0.3)
+
+
+@pytest.mark.clause("E6")
+def test_a_worker_that_looks_rarely_is_there_when_a_sleep_is_over(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("underseal.worker.service._FLOWS_IDLE", timedelta(seconds=60))
+    works.us.serve(naps)
+    started = works.start("naps")
+    with working(works, idle_poll_every=timedelta(seconds=60)):
+        assert works.result(started) is None
+    times = [event.recorded_at for event in works.executions.events(started, "rita")]
+    assert timedelta(seconds=0.9) <= times[-1] - times[0] < timedelta(seconds=8)
+
+
 # -- idling -----------------------------------------------------------------------------------------
 
 

@@ -454,6 +454,12 @@ class Drive:
         """The end that was sent, if one was."""
         return self._end
 
+    @property
+    def soonest(self) -> float | None:
+        """In how many seconds the first instant comes that it waits for, if it waits for any."""
+        spans = [arm["for"] for wait in self._waits or () for arm in wait["arms"] if "for" in arm]
+        return min(spans, default=None)
+
     def restart(self) -> None:
         """Send a start again of which nobody knows what became."""
         self._sent, self._doubtful, self.tried_before = None, False, True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -44,6 +45,8 @@ _HELD_UP: Final = timedelta(seconds=30)
 _EXHAUSTED: Final = timedelta(hours=1)
 _REFUSED: Final = timedelta(minutes=5)
 _LAST_WORDS: Final = 5.0
+_NEAR: Final = 60.0
+_SLOT: Final = 0.01
 _LOOK_FOR_END: Final = 1.0
 
 
@@ -161,6 +164,7 @@ class FlowRuntime:
         self._serving: asyncio.Task[None] | None = None
         self._pace = Pace(poll_every.total_seconds(), idle_poll_every.total_seconds())
         self._nudge = asyncio.Event()
+        self._alarms: set[int] = set()
         self._space = asyncio.Event()
         self._space.set()
         self._starting: dict[str, asyncio.Future[None]] = {}
@@ -400,7 +404,22 @@ class FlowRuntime:
     def parked(self, drive: Drive) -> None:
         """It waits; its claim went with the park."""
         self.counts.parked += 1
+        soonest = drive.soonest
         self._forget(drive, "parked")
+        if soonest is not None and soonest <= _NEAR and self._claims:
+            self._look_in(soonest)
+
+    def _look_in(self, seconds: float) -> None:
+        """Look when something becomes due; one alarm for all that is due within a few milliseconds."""
+        loop = asyncio.get_running_loop()
+        slot = math.ceil((loop.time() + seconds) / _SLOT)
+        if slot not in self._alarms:
+            self._alarms.add(slot)
+            loop.call_at(slot * _SLOT, self._alarm, slot)
+
+    def _alarm(self, slot: int) -> None:
+        self._alarms.discard(slot)
+        self.look()
 
     def ended(self, drive: Drive, end: End | None) -> None:
         """It has ended."""
