@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from underseal import AsyncUnderseal, FileKeyRing, Underseal
+from underseal import AsyncUnderseal, ExecutionFailed, FileKeyRing, MemoryKeyRing, Underseal
 from underseal.testing import TestDatabase
 
 README = Path(__file__).parents[2] / "README.md"
@@ -91,3 +91,25 @@ async def test_the_flow_does_what_its_comments_say(database: TestDatabase, tmp_p
                 got = await asyncio.wait_for(asyncio.to_thread(eval, told[2], names), 30)
     assert repr(got) == told[3]
     assert called == ["quote", "quote", "charge 12"]
+
+
+async def test_the_test_of_a_flow_in_its_page_is_one(database: TestDatabase) -> None:
+    page = (README.parent / "docs" / "flow.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page.partition("\n## Testing a flow\n")[2], re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    await names["test_a_reminder"](database)
+
+
+async def test_the_first_flow_of_its_page_is_one(database: TestDatabase) -> None:
+    page = (README.parent / "docs" / "flow.md").read_text(encoding="utf-8")
+    block = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    names: dict[str, Any] = {"fetch_quote": lambda order: f"quote for {order}"}
+    exec(block, names)
+    async with AsyncUnderseal(database.conninfo, keys=MemoryKeyRing()) as us:
+        us.serve(names["onboard"])
+        async with us.runtime() as runtime:
+            order = await runtime.start("onboard", "ann", {"id": "o-77"})
+            await us.executions.send(order, "decision", {"yes": True}, "ann")
+            with pytest.raises(ExecutionFailed, match=r"payment\.send"):  # nobody here can hold it
+                await asyncio.wait_for(runtime.result(order), 30)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -66,7 +66,7 @@ async def _one(ctx: FlowContext, op: list[Any]) -> Any:
         return (await ctx.select(began, ctx.receive(name))).value
     if kind in ("random", "uuid"):
         return str(ctx.random() if kind == "random" else ctx.uuid())
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         "run": lambda: ctx.run(name, effect),
         "now": ctx.now,
         "sleep": lambda: ctx.sleep(seconds=9),
@@ -76,7 +76,7 @@ async def _one(ctx: FlowContext, op: list[Any]) -> Any:
         "hold": lambda: ctx.hold(name, {}),
     }
     result = await calls[kind]()
-    return result if kind != "now" else result.isoformat()
+    return result.isoformat() if kind == "now" else result
 
 
 async def _play(ctx: FlowContext, operations: Program) -> list[Any]:
@@ -153,16 +153,14 @@ class Story:
                 self._park()
 
     def _beside(self) -> None:
-        kind, data = self.random.choice(
-            [
-                ("EXECUTION_RECOVERED", {"worker": "w", "attempt": 1}),
-                ("OUTCOME_RECORDED", {"outcome": 1, "principal": "ann"}),
-                ("EXECUTION_MIGRATED", {"flow_version": self.random.randint(1, 9), "principal": "ann"}),
-                ("MESSAGE_CONSUMED", {"topic": "a", "inbox_seq": 1, "disposition": "expired"}),
-                ("NOTED_BY_THE_HOST", {"note": 1}),
-            ]
-        )
-        self.put(kind, data)
+        beside: list[Event] = [
+            ("EXECUTION_RECOVERED", {"worker": "w", "attempt": 1}),
+            ("OUTCOME_RECORDED", {"outcome": 1, "principal": "ann"}),
+            ("EXECUTION_MIGRATED", {"flow_version": self.random.randint(1, 9), "principal": "ann"}),
+            ("MESSAGE_CONSUMED", {"topic": "a", "inbox_seq": 1, "disposition": "expired"}),
+            ("NOTED_BY_THE_HOST", {"note": 1}),
+        ]
+        self.put(*self.random.choice(beside))
 
     def _effect(self, op: Operation) -> None:
         told: dict[str, Any] = {"op": op.number, "name": op.name}

@@ -106,7 +106,7 @@ def test_whatever_was_under_way_a_restored_flow_is_no_divergence_and_owns_nothin
         replay = replayed(story, as_restored(log[:at], 1))
         assert replay.begun == {}
         assert replay.cancels == []
-        assert all(op.intent is None for op in replay.ops.values())
+        assert all(op.intent is None or op.future.done() for op in replay.ops.values())
         again = replayed(story, as_restored(as_restored(log[:at], 1), 1))
         assert come_to(again) == come_to(replay)
 
@@ -160,6 +160,39 @@ def test_what_had_not_told_its_end_is_listed_and_its_waits_are_answered() -> Non
     message = {"wait": "5:child:one", "arm": 0, "topic": "$child/one-1", "payload": {"status": "completed"}}
     log += [("MESSAGE_CONSUMED", message)]
     assert carried(Recorded(log).events())["not_carried"] == [{"hold": "11"}, {"hold": "22"}]
+
+
+@pytest.mark.clause("E6")
+def test_what_was_only_the_others_does_not_go_along() -> None:
+    log: list[Event] = [
+        ("EXECUTION_STARTED", {"flow": "story", "flow_version": 3, "owner": "ann", "input": 1}),
+        ("HOLD_REQUESTED", {"op": 1, "type": "pay", "operation_id": "11"}),
+        ("EXECUTION_CANCEL_REQUESTED", {"principal": "ann"}),
+        ("FLOW_DIVERGED", {"op": 1, "expected": "a", "found": "b", "flow_version": 3}),
+        (
+            "EXECUTION_SUSPENDED",
+            {"waits": [{"wait": "diverged", "arms": [{"topic": "$gate/underseal.diverged"}]}]},
+        ),
+        (
+            "MESSAGE_CONSUMED",
+            {"wait": "diverged", "arm": 0, "topic": "$gate/underseal.diverged", "payload": 1},
+        ),
+        ("CANCELLATION_DELIVERED", {"cancels": [{"hold": "11"}]}),
+        ("CALL_REFUSED", {"op": 1, "kind": "hold", "name": "pay", "error": {"type": "X", "message": "y"}}),
+    ]
+    assert carried(Recorded(log).events()) == {
+        "began_as": 3,
+        "input": 1,
+        "events": [
+            ["HOLD_REQUESTED", {"op": 1, "type": "pay", "operation_id": "11"}],
+            ["CANCELLATION_DELIVERED", {"cancels": []}],
+            [
+                "CALL_REFUSED",
+                {"op": 1, "kind": "hold", "name": "pay", "error": {"type": "X", "message": "y"}},
+            ],
+        ],
+        "not_carried": [],
+    }
 
 
 # -- in databases ----------------------------------------------------------------------------------
@@ -430,3 +463,15 @@ async def test_a_state_that_the_code_does_not_fit_parks_as_diverged(w: World) ->
     await w.parks(execution_id)
     (told,) = await w.data(execution_id, "FLOW_DIVERGED")
     assert (told["expected"], told["found"]) == ("step other", "step s")
+
+
+@pytest.mark.clause("E5")
+async def test_a_fact_of_the_kernels_in_a_state_is_not_applied(w: World) -> None:
+    # by a client that does not look at what it sends
+    state = {**GOOD, "events": [["EXECUTION_STARTED", {"flow_version": 1, "owner": "eve", "input": 1}]]}
+    w.admin.execute("select * from underseal.restore_execution(%s, %s, 'x')", [json.dumps(state), OWNER])
+    w.node(saved)
+    await w.parks("x")
+    (told,) = await w.data("x", "FLOW_DIVERGED")
+    assert (told["expected"], told["found"]) == ("a state as it is exported", "EXECUTION_STARTED")
+    assert RUNS == {}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.flow.nodes import OWNER, Lost, World, until
 from tests.flow.stories import Story, come_to, program, replayed, story
 from underseal.errors import FlowError, StepError
+from underseal.flow import checkpoints
 from underseal.flow import replay as replay_module
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Retry, flow
@@ -138,7 +139,7 @@ def snapshots(w: World, execution_id: str) -> list[Any]:
 
 async def history(w: World, execution_id: str) -> list[Event]:
     """Its log as a replay reads it."""
-    return [(event.type, event.data or {}) for event in await w.log(execution_id)]
+    return [(event.type or "", dict(event.data or {})) for event in await w.log(execution_id)]
 
 
 async def compact(w: World, execution_id: str, before: int | None = None) -> None:
@@ -368,6 +369,20 @@ async def test_a_save_that_does_not_answer_delays_no_effect(
     assert await node.run("steps", {"steps": 100, "waits": False}) == 0
     for task in node.runtime._background:
         task.cancel()
+
+
+@pytest.mark.clause("E9a")
+async def test_more_at_once_than_can_be_gathered_go_without(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_MOST_WAITING", 0)
+    node = w.node(steps)
+    execution_id = await node.start("steps", {"steps": 30})
+    await w.parks(execution_id)
+    await asyncio.sleep(0.05)
+    await w.send(execution_id, "go", 2)
+    assert await node.result(execution_id) == 2
+    assert snapshots(w, execution_id) == []
 
 
 @pytest.mark.parametrize("every", [0, -1])
