@@ -21,6 +21,7 @@ from underseal import (
     Underseal,
     flow,
 )
+from underseal.flow.gateway import Gateway
 from underseal.testing import wait_until
 
 # -- results ----------------------------------------------------------------------------------------
@@ -198,6 +199,33 @@ def test_a_runtime_that_ends_gives_back_what_it_has(async_works: Works) -> None:
     assert works.claims() == []
     assert not works.info(started).ended
     works.us.client._flows._by_version.pop(("stuck", 1))
+
+
+@pytest.mark.clause("E8")
+def test_what_is_claimed_while_it_ends_is_given_back(
+    async_works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works, claim = async_works, Gateway.claim
+    claimed = asyncio.Event()
+
+    async def late(self: Gateway, *args: Any) -> Any:
+        found = await claim(self, *args)
+        if found:
+            claimed.set()
+            await asyncio.sleep(0.5)
+        return found
+
+    monkeypatch.setattr(Gateway, "claim", late)
+    started = works.start("waits")
+
+    async def work() -> None:
+        async with runtime(works):
+            await claimed.wait()
+
+    assert works.loop is not None
+    works.loop.wait(work())
+    assert works.claims() == []
+    assert not works.info(started).ended
 
 
 # -- holding operations -----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from underseal.flow import runtime as runtimes
 from underseal.foundation.server import THROWAWAY, embedded_server
 from underseal.foundation.steps import query
 from underseal.held import kernel as held_kernel
+from underseal.inbox import kernel as inbox_kernel
 from underseal.log import kernel as log_kernel
 from underseal.testing import TestDatabase, in_background, install, wait_until
 from underseal.wake import kernel as wake_kernel
@@ -113,6 +114,23 @@ def test_it_does_everything_side_by_side(works: Works) -> None:
     timetable.close()
 
 
+def test_an_end_of_an_operation_is_looked_for_at_once(
+    make_works: Callable[..., Works], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("underseal.worker.service._FLOWS_IDLE", timedelta(seconds=60))
+    works = make_works(run_on_approval=False)
+    with working(
+        works, poll_every=timedelta(milliseconds=50), idle_poll_every=timedelta(seconds=60)
+    ) as worker:
+        started = works.start("asks", 5)
+        shown = wait_until(lambda: works.us.list("ann"))[0]
+        wait_until(lambda: works.info(started).status == "suspended")
+        time.sleep(3)  # until it looks rarely
+        assert works.us.approve(works.us.get(shown, "ann"), "ann").outcome == "approved"
+        worker._operations.nudge()  # type: ignore[union-attr]
+        assert works.result(started, seconds=10) == {"ok": True}
+
+
 # -- schedules --------------------------------------------------------------------------------------
 
 
@@ -160,11 +178,19 @@ def test_what_is_late_is_looked_for_whatever_is_told(
 def test_what_nobody_needs_is_removed(sync_works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     started = sync_works.start("waits")
     sync_works.executions.send(started, "other", 1, "rita", expires_in=timedelta(milliseconds=1))
-    monkeypatch.setattr(sweeps, "_SELDOM", 0.05)
     monkeypatch.setattr(sweeps.Seldom.__init__, "__defaults__", (0.05,))
-    failing(monkeypatch, log_kernel, "sweep_denials", times=1000)
     with working(sync_works):
         wait_until(lambda: not sync_works.executions.inbox(started, "rita"))
+
+
+def test_a_sweep_that_fails_leaves_the_others_alone(
+    sync_works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps.Seldom.__init__, "__defaults__", (0.05,))
+    failing(monkeypatch, inbox_kernel, "expire_inbox", times=1000)
+    calls = failing(monkeypatch, log_kernel, "sweep_denials", times=0)
+    with working(sync_works):
+        wait_until(lambda: calls)
 
 
 def test_full_batches_go_on(async_works: Works) -> None:
