@@ -24,6 +24,8 @@ P = ParamSpec("P")
 _ONCE: Final = Retry()
 _CHILD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,59}")
 _LONGEST_NAME: Final = 150
+_LONGEST_MEMBER: Final = 90
+"""Of the 100 characters that the kernel allows some are left for the numbers of continuations."""
 
 
 class FlowContext:
@@ -146,7 +148,7 @@ class FlowContext:
             )
         execution_id = child_id(self._replay.execution_id, label, self._replay.next_number)
         member = execution_id.partition("~")[2]
-        if len(member) > _LONGEST_NAME:
+        if len(member) > _LONGEST_MEMBER:
             raise FlowError(f"expected children nested less deeply: the name {member[:40]}… grew too long")
         call = ChildCall(execution_id, flow_name, flow.version if isinstance(flow, Flow) else version, value)
         op = self._replay.begin("child", label, call)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from underseal.errors import FlowError, StepError
 from underseal.flow.arms import Arm, Started, not_carried_over
 from underseal.flow.definition import Flow
-from underseal.flow.loop import FlowLoop
+from underseal.flow.loop import FlowLoop, explained
 from underseal.flow.operation import ChildCall, HoldCall, Kind, Operation, StepCall
 from underseal.flow.state import CARRIED
 from underseal.flow.values import NotRecordable, error_of, text_of
@@ -235,9 +235,12 @@ class Replay:
         if data["kind"] == "now":
             self._resolve(data, "now", "now").set_result(data["value"])
             return
-        found = self._served.pop(data["op"], None)
-        if found != data["kind"]:
-            raise FlowDiverged(data["op"], f"a {data['kind']}", found or self._found(data["op"]))
+        if self._served.pop(data["op"], None) == data["kind"]:
+            return
+        op = self.ops.get(data["op"])
+        drawn = (value["kind"] for _, value in self.emitted if value["op"] == data["op"])
+        found = next(drawn, self._found(data["op"]) if op is None else self._found_op(op))
+        raise FlowDiverged(data["op"], f"a {data['kind']}", found)
 
     def _child_started(self, data: Data) -> None:
         op = self._resolve_op(data, "child", data["name"])
@@ -327,8 +330,7 @@ class Replay:
             name: its name.
             call: what is to be done.
         """
-        if self._loop.is_closed():
-            raise FlowError("expected a running flow, found one that has ended or was put aside")
+        self._demand_open()
         self._count += 1
         op = Operation(self._count, kind, name, self._loop.create_future(), call)
         self.ops[op.number] = op
@@ -355,6 +357,7 @@ class Replay:
             kind: `random` or `uuid`.
             make: draws it.
         """
+        self._demand_open()
         self._count += 1
         number = self._count
         known = self._values.get(number)
@@ -410,7 +413,7 @@ class Replay:
             return self._failed(flaw)
 
     def _failed(self, error: BaseException) -> End:
-        told = error_of(error, keep_traceback=self.flow.keep_traceback)
+        told = error_of(explained(error), keep_traceback=self.flow.keep_traceback)
         if isinstance(error, StepError):
             told = {**error.error, "step": error.step}
         return End("failed", text_of(told, "an error"))
@@ -445,6 +448,10 @@ class Replay:
 
     def _found_op(self, op: Operation | None) -> str:
         return "no such wait" if op is None else f"{op.kind} {op.name}"
+
+    def _demand_open(self) -> None:
+        if self._loop.is_closed():
+            raise FlowError("expected a running flow, found one that has ended or was put aside")
 
     def _demand_running(self, what: str) -> None:
         if self._main is None or self._main.done():
