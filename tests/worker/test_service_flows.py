@@ -126,6 +126,7 @@ def test_what_is_not_served_is_left_to_others(works: Works) -> None:
     other.close()
 
 
+@pytest.mark.clause("E6")
 def test_a_newer_version_is_left_to_others(works: Works) -> None:
     with working(works):
         newer = works.start("plain", 1, flow_version=2)
@@ -269,6 +270,7 @@ def test_a_rejection_reaches_the_flow(works: Works) -> None:
             works.result(started)
 
 
+@pytest.mark.clause("E6")
 def test_a_flow_that_is_cancelled_takes_its_operation_back(works: Works) -> None:
     with working(works):
         started = works.start("asks", 5)

@@ -78,6 +78,7 @@ def test_a_duty_that_fails_leaves_the_others_alone(
     assert "trying again" in caplog.text
 
 
+@pytest.mark.clause("E8")
 def test_a_runtime_that_fails_is_made_anew(
     sync_works: Works, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
