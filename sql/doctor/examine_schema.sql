@@ -40,13 +40,17 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   with hooks as materialized (
-    select h.subject, h.hook, underseal._hook_flaw(h.hook) as flaw
+    select h.subject, h.hook,
+      case when h.is_read then underseal._hook_flaw(h.hook) else underseal._hook_danger(h.hook) end as flaw
     from (
-      select format('approver hook of %s version %s', t.type, t.version), concat(t.approver_hook, '(text,text,integer,uuid)')
+      select format('approver hook of %s version %s', t.type, t.version), concat(t.approver_hook, '(text,text,integer,uuid)'), true
       from underseal.operation_type t where t.approver_hook is not null
       union all
-      select 'role hook', s.value from underseal.setting s where s.key = 'held.role_hook'
-    ) as h (subject, hook)
+      select k.subject, s.value, k.is_read
+      from underseal.setting s
+      join (values ('held.role_hook', 'role hook', true), ('log.access_hook', 'access policy', true),
+        ('log.denial_hook', 'denial hook', false)) k (key, subject, is_read) on k.key = s.key
+    ) as h (subject, hook, is_read)
   )
   select 'hook-flaw', h.subject, h.flaw from hooks h where h.flaw is not null
   union all

@@ -1,13 +1,13 @@
 -- Functions of the host. They never run with our owner's rights: a hook is SECURITY DEFINER under
 -- an owner that is neither ours nor a superuser, and that is looked at before every call (E15).
-create or replace function underseal._hook_flaw(hook text) returns text
+create or replace function underseal._hook_danger(hook text) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   proc record;
 begin
-  select p.prosecdef, p.proowner, p.prorettype into proc
+  select p.prosecdef, p.proowner into proc
   from pg_catalog.pg_proc p
   where p.oid = to_regprocedure(hook);
   if not found then
@@ -15,10 +15,6 @@ begin
   end if;
   if not proc.prosecdef then
     return format('expected %s to be SECURITY DEFINER, found SECURITY INVOKER', hook);
-  end if;
-  -- A cast of a type of the host's own would be called with our owner's rights.
-  if proc.prorettype not in ('boolean'::regtype, 'text'::regtype, 'name'::regtype) then
-    return format('expected %s to return boolean, or a role''s name as text or name, found %s', hook, proc.prorettype::regtype);
   end if;
   -- True of the owner itself, of its members and of superusers.
   if pg_has_role(proc.proowner, underseal._owner(), 'MEMBER') then
@@ -29,7 +25,29 @@ exception when insufficient_privilege then
   return format('expected the owner of schema underseal to have USAGE on the schema of %s, found that it has not', hook);
 end
 $$;
-comment on function underseal._hook_flaw(text) is 'What is wrong with a hook, given with its argument types; null if it may be called (E15).';
+comment on function underseal._hook_danger(text) is
+  'Whose rights a hook would have that it must not have, or that there is none such; null if it may be called and what it returns is not looked at (E15).';
+
+create or replace function underseal._hook_flaw(hook text) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  flaw text := underseal._hook_danger(hook);
+begin
+  -- in a statement of its own: planning it looks the name up, which fails in a schema that is closed to us
+  if flaw is null then
+    select format('expected %s to return boolean, or a role''s name as text or name, found %s', hook, p.prorettype::regtype)
+      into flaw
+    from pg_catalog.pg_proc p
+    where p.oid = to_regprocedure(hook)
+      -- A cast of a type of the host's own would be called with our owner's rights.
+      and p.prorettype not in ('boolean'::regtype, 'text'::regtype, 'name'::regtype);
+  end if;
+  return flaw;
+end
+$$;
+comment on function underseal._hook_flaw(text) is 'What is wrong with a hook, given with its argument types; null if it may be called and its answer read (E15).';
 
 create or replace function underseal._ask_approver_hook(hook text, principal text, type text, version integer, operation_id uuid)
 returns boolean

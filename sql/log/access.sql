@@ -137,6 +137,47 @@ $$;
 comment on function underseal._judge_access(text, text, text, text[]) is
   'Whether a caller may do something with an execution: cause is null, or why not. Records nothing.';
 
+create or replace function underseal._tell_denial(hook text, op text, principal text, execution_id text, reason text)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  flaw text := underseal._hook_danger(hook);
+begin
+  if flaw is null then
+    begin
+      -- what it returns is not looked at: no cast, no output function of the host's is called
+      execute format('select %s($1, $2, $3, $4)', to_regprocedure(hook)::regproc) using op, principal, execution_id, reason;
+      return;
+    exception when others or assert_failure then
+      flaw := format('%s failed (SQLSTATE %s). Call it as its owner to see why.', hook, sqlstate);
+    end;
+  end if;
+  perform underseal._report_denial_hook(flaw);
+end
+$$;
+comment on function underseal._tell_denial(text, text, text, text, text) is
+  'Calls the host''s denial hook. One that is flawed or fails changes nothing; it is reported (E14, E15).';
+
+create or replace function underseal._report_denial_hook(cause text) returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+-- milliseconds: who is turned away does not wait for a report of another, whose transaction is still open
+set lock_timeout = 1
+as $$
+begin
+  if not exists (
+      select from underseal.operator_report r where r.subject = 'denial hook' and r.kind = 'denial-hook-failed') then
+    perform underseal._report('denial hook', 'denial-hook-failed', cause);
+  end if;
+exception when others then
+  null;
+end
+$$;
+comment on function underseal._report_denial_hook(text) is
+  'Reports to operators that the denial hook could not be called: once, until the report is cleared.';
+
 create or replace function underseal._record_denial(op text, execution_id text, principal text, cause text, known boolean)
 returns void
 language plpgsql volatile
@@ -147,18 +188,26 @@ as $$
 declare
   -- above every id
   beyond constant text := repeat(chr(1114111), 201);
+  written record;
 begin
-  insert into underseal.execution_denial (denied_at, op, execution_id, principal, cause)
-  values (underseal.clock(), op, left(coalesce(execution_id, ''), 400), left(principal, 400), cause);
+  insert into underseal.execution_denial as d (denied_at, op, execution_id, principal, cause)
+  values (underseal.clock(), op, left(coalesce(execution_id, ''), 400), left(principal, 400), cause)
+  returning d.op, d.principal, d.execution_id, case when d.op <> 'read' then (
+    select s.value from underseal.setting s where s.key = 'log.denial_hook') end as hook
+  into written;
   -- A row that was found was read; where none was, another one is, since a caller may look at its own statistics.
   perform from underseal.execution e
   where (e.chain_id, e.member) >= (case when known then beyond else '' end, '')
   order by e.chain_id, e.member
   limit 1;
+  if written.hook is not null then
+    perform underseal._tell_denial(written.hook, written.op, written.principal, written.execution_id, d.reason)
+    from underseal._execution_denied() d;
+  end if;
 end
 $$;
 comment on function underseal._record_denial(text, text, text, text, boolean) is
-  'Leaves a denial and its cause for operators. known: whether a row of the execution was read; the caller''s statistics are the same either way.';
+  'Leaves a denial and its cause for operators, and tells the host''s denial hook of one that is no query''s, without the cause (E14). known: whether a row of the execution was read; the caller''s statistics are the same either way.';
 
 create or replace function underseal._allowed(
   op text, execution_id text, claimed text, accesses text[], out allowed boolean, out principal text)
@@ -192,11 +241,13 @@ begin
     return query select 'unset', null::text, 'Owners and operators may act, nobody else.'::text;
     return;
   end if;
-  flaw := coalesce(underseal._hook_flaw(hook), (
-    select format('expected %s to take five texts and to return one boolean, found other types', hook)
+  flaw := underseal._hook_flaw(hook);
+  if flaw is null then
+    select format('expected %s to take five texts and to return one boolean, found other types', hook) into flaw
     from pg_catalog.pg_proc p
     where p.oid = to_regprocedure(hook)
-      and (p.prorettype <> 'boolean'::regtype or p.proretset or p.proargtypes <> repeat('25 ', 5)::oidvector)));
+      and (p.prorettype <> 'boolean'::regtype or p.proretset or p.proargtypes <> repeat('25 ', 5)::oidvector);
+  end if;
   if flaw is not null then
     raise exception using errcode = 'US011', message = format('underseal.set_access_policy: %s', flaw),
       hint = 'Give a SECURITY DEFINER function (op text, principal text, owner text, execution_id text, flow text) returns boolean, with its argument types, owned by a role of the host.';
@@ -208,6 +259,37 @@ end
 $$;
 comment on function underseal.set_access_policy(text) is
   'Lets a function of the host (op text, principal text, owner text, execution_id text, flow text) returns boolean decide who may do what with an execution, in place of the policy by owner and operators; null goes back to that. op: read, send, resume, cancel, migrate, fork, outcome, discard, compact, delete; owner is null where nobody knows it. An error and a NULL deny. It is asked about missing executions too, where its answer decides nothing. For the schema owner. Outcomes: set, unset. Errors: US011 (E12, E15).';
+
+create or replace function underseal.set_denial_hook(hook text)
+returns table (outcome text, reason text, message text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  flaw text;
+begin
+  if hook is null then
+    delete from underseal.setting s where s.key = 'log.denial_hook';
+    return query select 'unset', null::text, 'No function is told of denials.'::text;
+    return;
+  end if;
+  flaw := underseal._hook_danger(hook);
+  if flaw is null then
+    select format('expected %s to be a function of four texts, found another', hook) into flaw
+    from pg_catalog.pg_proc p
+    where p.oid = to_regprocedure(hook) and (p.prokind <> 'f' or p.proargtypes <> repeat('25 ', 4)::oidvector);
+  end if;
+  if flaw is not null then
+    raise exception using errcode = 'US011', message = format('underseal.set_denial_hook: %s', flaw),
+      hint = 'Give a SECURITY DEFINER function (op text, principal text, execution_id text, reason text), with its argument types, owned by a role of the host.';
+  end if;
+  insert into underseal.setting as s (key, value) values ('log.denial_hook', to_regprocedure(hook)::text)
+  on conflict on constraint setting_pkey do update set value = excluded.value;
+  return query select 'set', null::text, format('%s is told of denials.', hook);
+end
+$$;
+comment on function underseal.set_denial_hook(text) is
+  'Lets a function of the host (op text, principal text, execution_id text, reason text) hear of every denial of what would have changed something; null ends that. It is called once for each, in the caller''s transaction, so that what it writes goes with a rollback; what it returns is not looked at, and an error of it changes nothing and is reported. op: start, send, resume, cancel, migrate, fork, outcome, discard, compact or delete, never read; principal: null where nobody could be named; reason: what the caller was told, the same whatever the cause. For the schema owner. Outcomes: set, unset. Errors: US011 (E14, E15).';
 
 create or replace view underseal.execution_denials as
 select d.denied_at, d.op, d.execution_id, d.principal, d.cause

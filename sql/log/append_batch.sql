@@ -20,6 +20,7 @@ declare
   begins boolean;
   parks boolean;
   tells boolean;
+  denies boolean;
   lost integer[] := '{}';
   answerable underseal.log_write[];
   parked underseal.log_write;
@@ -139,8 +140,9 @@ begin
         else j.datas end,
       j.ending)::underseal.log_write
       order by j.chain_id, j.member),
-      bool_or(j.verb in ('start', 'continue')), bool_or(j.verb = 'park'), bool_or(j.verb <> 'start' or j.types <> '{}')
-    into writes, begins, parks, tells
+      bool_or(j.verb in ('start', 'continue')), bool_or(j.verb = 'park'), bool_or(j.verb <> 'start' or j.types <> '{}'),
+      bool_or(j.verb = 'start' and j.owner is null)
+    into writes, begins, parks, tells, denies
   from (
     select i.item, i.verb, i.execution_id, i.chain_id, i.member, i.fence, i.head, i.incarnation, i.input, i.after, i.worker,
       i.lease, i.waits, i.cancel_told, i.output, i.error, i.reason, i.types, i.datas, i.flaw as told_flaw,
@@ -193,6 +195,13 @@ begin
       end loop;
       perform underseal._keep_claims(claims);
     end if;
+  end if;
+
+  if denies then
+    perform underseal._tell_denial(s.value, 'start', null, w.execution_id, w.flaw)
+    from underseal.setting s
+    cross join unnest(writes) w
+    where s.key = 'log.denial_hook' and w.flaw = 'no-principal';
   end if;
 
   return query

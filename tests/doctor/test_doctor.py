@@ -305,6 +305,35 @@ def test_an_approver_hook_that_may_not_be_called_is_found(shop: Shop) -> None:
     assert (finding.what, finding.subject) == ("hook-flawed", "approver hook of payout.send version 1")
 
 
+@pytest.mark.clause("E14b")
+def test_a_denial_hook_that_may_not_be_called_is_found(shop: Shop) -> None:
+    admin = shop.database.connect()
+    owner = shop.database.create_role("host", "nologin")
+    admin.execute("create schema app")
+    admin.execute(f"grant usage on schema app to {OWNER}")
+    admin.execute(
+        "create function app.heard(text, text, text, text) returns void language sql security definer as ''"
+    )
+    admin.execute(f'alter function app.heard owner to "{owner}"')
+    admin.execute(
+        "insert into underseal.setting values ('log.denial_hook', 'app.heard(text,text,text,text)')"
+    )
+    assert [one for one in looked(shop.database, ring=shop.ring).findings if one.check == "hooks"] == []
+    admin.execute("alter function app.heard security invoker")
+    finding = only(looked(shop.database, ring=shop.ring))
+    assert (finding.what, finding.subject, finding.severity) == ("hook-flawed", "denial hook", "error")
+    assert "hears of no denial" in finding.found
+
+
+def test_an_access_policy_that_may_not_be_called_is_found(shop: Shop) -> None:
+    shop.database.connect().execute(
+        "insert into underseal.setting values ('log.access_hook', 'app.may(text,text,text,text,text)')"
+    )
+    finding = only(looked(shop.database, ring=shop.ring))
+    assert (finding.what, finding.subject) == ("hook-flawed", "access policy")
+    assert "so it denies" in finding.found
+
+
 def test_members_of_the_owner_are_named(shop: Shop, empty_database: TestDatabase) -> None:
     # An owner of this test's own: roles are the whole server's, and other tests look at the usual one.
     owner = empty_database.create_role("owner")

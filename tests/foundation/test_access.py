@@ -192,6 +192,7 @@ def test_policies_hooks_and_grants_are_the_owner_s_alone(k: Kernel) -> None:
             "select * from underseal.map_login('x', 'ann')",
             "select * from underseal.map_role('ann', 'x')",
             "select * from underseal.set_role_hook(null)",
+            "select * from underseal.set_denial_hook(null)",
         ):
             k.refused("42501", statement)
 

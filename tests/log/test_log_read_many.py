@@ -41,7 +41,7 @@ def places(rows: list[dict[str, Any]]) -> list[tuple[int, str, int]]:
     return [(row["item"], row["execution_id"], row["seq"]) for row in rows]
 
 
-@pytest.mark.clause("E11a", "E14")
+@pytest.mark.clause("E11a", "E14c")
 def test_each_log_gives_what_read_events_gives(own: Logs, worker: Logs) -> None:
     own.start("b", "a", steps=3)
     own.start("a~pay", steps=3)
@@ -124,7 +124,7 @@ def test_who_opens_it_reads_it(own: Logs) -> None:
     assert own.causes() == []
 
 
-@pytest.mark.clause("E12a", "E14")
+@pytest.mark.clause("E12a", "E14c")
 @pytest.mark.parametrize("access", ["client", "approver", "operator", "sealer", "reader"])
 def test_only_a_worker_reads_in_nobodys_name(
     database: TestDatabase, db: DictConnection, own: Logs, access: str

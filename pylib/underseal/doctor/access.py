@@ -140,11 +140,12 @@ def _grant_differences(look: Look) -> Iterator[Finding]:
 
 
 def check_hooks(look: Look) -> Iterator[Finding]:
-    """Hooks of the host may be called: a flawed one denies everybody (E15)."""
+    """Hooks of the host may be called: a flawed one denies everybody, or hears of no denial (E14, E15)."""
     for subject, flaw in look.facts("hook-flaw"):
+        so = "so it hears of no denial" if subject == "denial hook" else "so it denies"
         yield Finding(
             "error", "hooks", "hook-flawed", subject,
-            f"the {subject} is never called, so it denies: {flaw}",
+            f"the {subject} is never called, {so}: {flaw}",
             "make the function SECURITY DEFINER under an ordinary role of your own (docs/access.md)",
         )  # fmt: skip
     for subject, owner in look.facts("hook-owner-login"):

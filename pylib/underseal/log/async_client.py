@@ -378,6 +378,11 @@ class AsyncExecutions(_AsyncClient):
         return await self._do(verbs.set_access_policy(hook), connection)
 
     @_twin(Executions)
+    async def set_denial_hook(self, hook: str | None, *, connection: Connection | None = None) -> Outcome:
+        """See `Executions.set_denial_hook`."""
+        return await self._do(verbs.set_denial_hook(hook), connection)
+
+    @_twin(Executions)
     async def adopt_cursor(self, cursor: str, *, connection: Connection | None = None) -> str:
         """See `Executions.adopt_cursor`."""
         return await self._do(verbs.adopt_cursor(cursor), connection)

@@ -640,6 +640,19 @@ class Executions(_Client):
         """
         return self._do(verbs.set_access_policy(hook), connection)
 
+    def set_denial_hook(self, hook: str | None, *, connection: Connection | None = None) -> Outcome:
+        """Let a function of the host hear of every denial of what would have changed something (clauses E14, E15).
+
+        Parameters:
+            hook: `schema.function(text, text, text, text)` of op, principal, execution id and reason; what it
+                returns is not looked at, and an error of it changes nothing. None for none.
+            connection: one whose login owns the schema.
+
+        Returns:
+            `set` or `unset`.
+        """
+        return self._do(verbs.set_denial_hook(hook), connection)
+
     def adopt_cursor(self, cursor: str, *, connection: Connection | None = None) -> str:
         """The same place in this log, for a cursor of `follow_all` that is refused as `foreign-cursor`.
 

@@ -228,6 +228,11 @@ def set_access_policy(hook: str | None) -> Steps[Row]:
     return one_row("select * from underseal.set_access_policy(%s)", hook)
 
 
+def set_denial_hook(hook: str | None) -> Steps[Row]:
+    """`underseal.set_denial_hook`."""
+    return one_row("select * from underseal.set_denial_hook(%s)", hook)
+
+
 def adopt_cursor(cursor: str) -> Steps[Row]:
     """`underseal.adopt_cursor`."""
     return one_row("select * from underseal.adopt_cursor(%s)", cursor)

@@ -302,6 +302,11 @@ def set_access_policy(hook: str | None) -> Steps[Outcome]:
     return outcome_of((yield from kernel.set_access_policy(hook)))
 
 
+def set_denial_hook(hook: str | None) -> Steps[Outcome]:
+    """Let a function of the host hear of denials."""
+    return outcome_of((yield from kernel.set_denial_hook(hook)))
+
+
 def adopt_cursor(cursor: str) -> Steps[str]:
     """Make a cursor of another history one of this log's."""
     adopted: str = accepted((yield from kernel.adopt_cursor(cursor)))["cursor"]

@@ -255,8 +255,10 @@ def test_no_function_of_the_kernel_calls_a_provider(bare: Kernel) -> None:
         "select p.proname as name, p.prosrc as body from pg_proc p where p.pronamespace = 'underseal'::regnamespace"
     )
     executing = {body["name"] for body in bodies if "execute " in body["body"].lower()}
-    # The grants and the three hooks build SQL; nothing else does, and none of them reads a provider's columns.
-    assert executing == {"_grant", "revoke_access", "_ask_approver_hook", "_ask_access_hook", "role_of"}
+    # The grants and the four hooks build SQL; nothing else does, and none of them reads a provider's columns.
+    assert executing == {
+        "_grant", "revoke_access", "_ask_approver_hook", "_ask_access_hook", "_tell_denial", "role_of",
+    }  # fmt: skip
     assert not any("sql_run" in b["body"] for b in bodies if b["name"] in executing)
 
 
