@@ -1,6 +1,7 @@
 """An audit of executions by what the tables hold, which shares no code with what it audits.
 
-It reads the logs, the inboxes, the wakes, and what the witnesses noted (tests/crash/witness.py), and says what is wrong.
+It reads the logs, the inboxes, the wakes, and what the witnesses noted (tests/crash/witness.py), and says what
+is wrong.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ BY_DRIVERS = RESULTS | {
 }
 
 _QUERIES = {
-    "executions": "select chain_id, member, line, status, head, waits, current_member, last_inbox_seq from underseal.execution",
+    "executions": "select chain_id, member, line, status, head, waits, last_inbox_seq from underseal.execution",
     "events": "select chain_id, member, seq, type, data, recorded_at from underseal.event",
     "messages": "select chain_id, line, topic, inbox_seq from underseal.inbox_message",
     "wakes": "select chain_id, member, kind, wake_at, claimed_by from underseal.wake",
@@ -262,33 +263,39 @@ def _against_senders(consumed: list[Row], pending: list[Row], sent: list[Row]) -
 
 
 def _children(executions: dict[Place, Row], logs: dict[Place, list[Row]]) -> Iterator[str]:
-    asked: Counter[str] = Counter()
+    by_id = {id_of(row): place for place, row in executions.items()}
+    asked = Counter(
+        event["data"]["execution_id"]
+        for log in logs.values()
+        for event in log
+        if event["type"] == "CHILD_STARTED"
+    )
+    for child, times in asked.items():
+        if times != 1 or child not in by_id:
+            yield f"child {child} is started {times} times, and is {'there' if child in by_id else 'missing'}"
+    for name, (chain, member) in by_id.items():
+        if re.search(r"[A-Za-z]", member) and run_of(member) == 1 and name not in asked:
+            parent = executions.get((chain, line_of(member.rpartition(":")[0])))
+            # one whose parent was cancelled between the start and its record
+            if parent is None or parent["status"] != "cancelled":
+                yield f"{name} is nobody's child"
+    yield from _told_ends(by_id, logs)
+
+
+def _told_ends(by_id: dict[str, Place], logs: dict[Place, list[Row]]) -> Iterator[str]:
+    """A parent is told of a child's end once, and as it was."""
     told: dict[str, Row] = {}
     for log in logs.values():
         for event in log:
             data = event["data"]
-            if event["type"] == "CHILD_STARTED":
-                asked[data["execution_id"]] += 1
-            elif event["type"] == "MESSAGE_CONSUMED" and data["topic"].startswith("$child/"):
+            if event["type"] == "MESSAGE_CONSUMED" and data["topic"].startswith("$child/"):
                 if data["message_id"] in told:
                     yield f"{data['message_id']} tells its end twice"
                 told[data["message_id"]] = data["payload"]
-    by_id = {id_of(row): place for place, row in executions.items()}
-    for child, times in asked.items():
-        if times != 1 or child not in by_id:
-            yield f"child {child} is started {times} times, and is {'there' if child in by_id else 'missing'}"
-    for name, place in by_id.items():
-        if re.search(r"[A-Za-z]", place[1]) and run_of(place[1]) == 1 and name not in asked:
-            parent = executions.get((place[0], line_of(place[1].rpartition(":")[0])))
-            # one whose parent was cancelled between the start and its record
-            if parent is None or parent["status"] != "cancelled":
-                yield f"{name} is nobody's child"
     for name, payload in told.items():
-        ended = logs[by_id[name]][-1]
-        if TERMINAL.get(ended["type"]) != payload["status"] or payload.get("output") != ended["data"].get(
-            "output"
-        ):
-            yield f"{name} ended with {ended['type']}, and its parent was told {payload}"
+        kind, data = logs[by_id[name]][-1]["type"], logs[by_id[name]][-1]["data"]
+        if (TERMINAL.get(kind), data.get("output")) != (payload["status"], payload.get("output")):
+            yield f"{name} ended with {kind}, and its parent was told {payload}"
 
 
 def _wakes(books: Books, executions: dict[Place, Row]) -> Iterator[str]:
@@ -345,7 +352,7 @@ def _drivers(books: Books, logs: dict[Place, list[Row]]) -> Iterator[str]:
 
 
 def _effects(books: Books, logs: dict[Place, list[Row]]) -> Iterator[str]:
-    """Each recorded result is of an effect of the process that recorded it; others are of processes that were killed."""
+    """Each recorded result is an effect of the process that recorded it; others are of processes that were killed."""
     holders = _Holders(books.fences)
     writers = {(row["chain_id"], row["member"], row["seq"]): row["process"] for row in books.written}
     effects = {row["effect"]: row for row in books.effects}

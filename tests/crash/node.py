@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import select
 import signal
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -155,20 +157,14 @@ def _child(order: Order) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.close(0)
-    log = os.environ.get("CRASH_LOG")
-    if log:
-        import logging
-
-        logging.basicConfig(
-            filename=log, level=logging.DEBUG, format=f"%(relativeCreated)d {order['node']} %(message)s"
-        )
+    if "CRASH_LOG" in os.environ:
+        form = f"%(relativeCreated)d {order['node']} %(message)s"
+        logging.basicConfig(filename=os.environ["CRASH_LOG"], level=logging.INFO, format=form)
     status = 1
     try:
         asyncio.run(storm.direct(order) if "direct" in order else work(order))
         status = 0
     except BaseException as error:  # noqa: BLE001 -- this is a forked child, in nobody's stack
-        import traceback
-
         say(node=order["node"], broken=f"{type(error).__name__}: {error}")
         traceback.print_exc()
     finally:

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from typing import Any, Self
+
+
+async def until(condition: Callable[[], Any], seconds: float = 90) -> Any:
+    """Ask until the answer is true, and give it.
+
+    Parameters:
+        condition: plain or async.
+        seconds: for so long.
+    """
+    async with asyncio.timeout(seconds):
+        while True:
+            answer = condition()
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer:
+                return answer
+            await asyncio.sleep(0.003)
 
 
 @dataclass
@@ -52,17 +71,13 @@ class Node:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    async def gone(self, seconds: float = 60) -> None:
+    async def gone(self, seconds: float = 90) -> None:
         """Wait for its end."""
-        async with asyncio.timeout(seconds):
-            while self.exit is None:
-                await asyncio.sleep(0.003)
+        await until(lambda: self.exit is not None, seconds)
 
     async def kill(self) -> None:
         """Kill it, and wait for its end."""
-        async with asyncio.timeout(60):
-            while self.pid is None:
-                await asyncio.sleep(0.003)
+        await until(lambda: self.pid is not None)
         self.signal(signal.SIGKILL)
         await self.gone()
 

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from tests.crash import flows
-from tests.crash.nursery import Node, Nursery
+from tests.crash.nursery import Node, Nursery, until
 from underseal import AsyncUnderseal, FileKeyRing, Principal
 from underseal.testing import OWNER, TestDatabase
 
@@ -132,7 +132,8 @@ class Stage:
         while True:
             if self._look:
                 found = await self.rows(
-                    "select e.chain_id, e.member, e.status, e.waits from underseal.execution e where e.chain_id = any (%s)",
+                    "select e.chain_id, e.member, e.status, e.waits from underseal.execution e"
+                    " where e.chain_id = any (%s)",
                     list(self._look),
                 )
                 for chain in self._look:
@@ -185,7 +186,8 @@ class Stage:
         """One process's life; whether everything has ended with it."""
         order: dict[str, Any] = {
             "conninfo": self.conninfo, "keys": str(self.keys), "tag": player.tag, "chain": player.chain, "tell": tell,
-            "kill": kill and {"verb": kill.verb, "number": kill.number, "side": kill.side}, "recoveries": recoveries, "connections": 2,
+            "kill": kill and {"verb": kill.verb, "number": kill.number, "side": kill.side},
+            "recoveries": recoveries, "connections": 2,
             **player.scenario.order,
         }  # fmt: skip
         if "start" in order:
@@ -205,10 +207,17 @@ class Stage:
         played.deaths.append(await self.bury(node, player.chain))
         return done
 
+    async def quiet(self, process: str) -> None:
+        """Wait until no session of a process is left."""
+
+        async def none_is_left() -> bool:
+            return not await self.rows("select from pg_stat_activity where application_name = %s", process)
+
+        await until(none_is_left)
+
     async def bury(self, node: Node, chain: str) -> Death:
         """Wait until nothing of a process is left at work in the database; then its claims run out at once."""
-        while await self.rows("select from pg_stat_activity where application_name = %s", node.name):
-            await asyncio.sleep(0.003)
+        await self.quiet(node.name)
         driven = await self.rows(
             "select e.member from underseal.execution e where e.chain_id = %s and e.status in ('pending', 'running')"
             " and exists (select from underseal.wake w where w.chain_id = e.chain_id and w.member = e.member"
@@ -261,8 +270,9 @@ class Stage:
             played.values.setdefault(key, set()).add(json.dumps(row["value"], sort_keys=True))
         for row in await self.rows(
             "select (o.redacted::json ->> 'cents')::integer as cents, o.state,"
-            " (select count(*) from underseal.held_event h where h.operation_id = o.operation_id and h.type = 'claimed')"
-            "   as runs from underseal.held_operation o where o.redacted::json ->> 'chain' = %s",
+            " (select count(*) from underseal.held_event h"
+            "   where h.operation_id = o.operation_id and h.type = 'claimed') as runs"
+            " from underseal.held_operation o where o.redacted::json ->> 'chain' = %s",
             chain,
         ):
             played.held.append((row["cents"], row["state"], row["runs"]))

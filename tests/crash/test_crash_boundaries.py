@@ -12,7 +12,7 @@ from tests.crash.stage import DROPPED, EVERYTHING, UNDONE, Kill, Played, Scenari
 
 SCENARIOS = {one.name: one for one in (EVERYTHING, UNDONE, DROPPED)}
 WRITES = ("write", "hold", "await_operation", "cancel", "cancel_hold", "deliver")
-AT_ONCE = 6
+AT_ONCE = 4
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash import flows
 from tests.crash.audit import Books, audit
-from tests.crash.nursery import Node
+from tests.crash.nursery import Node, until
 from tests.crash.stage import Stage
 
 
@@ -23,12 +23,10 @@ def fork(stage: Stage, tag: str, number: int, **order: Any) -> Node:
     )
 
 
-async def until(stage: Stage, sql: str, *params: Any) -> dict[str, Any]:
+async def until_found(stage: Stage, sql: str, *params: Any) -> dict[str, Any]:
     """The first row of a query, once it has one."""
-    async with asyncio.timeout(90):
-        while not (rows := await stage.rows(sql, *params)):
-            await asyncio.sleep(0.02)
-    return rows[0]
+    rows = await until(lambda: stage.rows(sql, *params))
+    return dict(rows[0])
 
 
 @pytest.mark.clause("E8")
@@ -44,7 +42,7 @@ def test_what_always_kills_its_driver_is_left_alone_and_reported(stage: Stage) -
                 assert (node.exit, node.broken) == (-signal.SIGKILL, None)
                 await stage.bury(node, chain)
             node = fork(stage, tag, 4)
-            report = await until(
+            report = await until_found(
                 stage,
                 "select * from underseal.operator_report where subject = %s and kind = 'recoveries-exhausted'",
                 chain,
@@ -53,7 +51,7 @@ def test_what_always_kills_its_driver_is_left_alone_and_reported(stage: Stage) -
             # the process lives, and does what else there is
             other = await stage.client.executions.start(f"lethal.{tag}", flows.OWNER, 0)
             done = "select from underseal.execution where chain_id = %s and status = 'completed'"
-            await until(stage, done, other)
+            await until_found(stage, done, other)
             assert (await stage.client.executions.get(chain, flows.OWNER)).status == "running"
             said = await stage.client.executions.cancel(chain, flows.OWNER, "it kills", force=True)
             assert said.outcome == "cancelled"
@@ -79,19 +77,19 @@ def test_a_stalled_driver_starts_no_effect_of_what_another_has_taken_over(stage:
                     f"long.{tag}", flows.OWNER, STEPS, execution_id=f"{tag}-{number}"
                 )
             stalled = fork(stage, tag, 0, lease=1)
-            await until(stage, "select from crash.effect where execution = %s and step = 4", f"{tag}-0")
+            await until_found(stage, "select from crash.effect where execution = %s and step = 4", f"{tag}-0")
             stalled.signal(signal.SIGSTOP)
             other = fork(stage, tag, 1, lease=1)
             recovered = "select from underseal.event where chain_id = %s and type = 'EXECUTION_RECOVERED'"
             for number in range(EXECUTIONS):
-                await until(stage, recovered, f"{tag}-{number}")
+                await until_found(stage, recovered, f"{tag}-{number}")
             stalled.signal(signal.SIGCONT)
             resumed = time.time()
             ended = (
                 "select from (select count(*) from underseal.execution"
                 " where starts_with(chain_id, %s) and status = 'completed') c (n) where n = %s"
             )
-            await until(stage, ended, f"{tag}-", EXECUTIONS)
+            await until_found(stage, ended, f"{tag}-", EXECUTIONS)
             for node in (stalled, other):
                 assert (node.exit, node.broken) == (None, None)
                 await node.kill()

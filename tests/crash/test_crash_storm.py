@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -49,10 +48,10 @@ class Weather:
         )  # fmt: skip
         return int(row["ended"])
 
-    async def until(self, done: Callable[[int], bool], seconds: float) -> None:
+    async def until(self, number: int, seconds: float = 240) -> None:
         """Wait until so many have ended."""
         deadline = time.monotonic() + seconds
-        while not done(await self.ended()):
+        while await self.ended() < number:
             assert time.monotonic() < deadline, await self.left()
             await asyncio.sleep(0.1)
 
@@ -60,7 +59,8 @@ class Weather:
         """Some that do not end."""
         return await self.stage.rows(
             "select e.chain_id, e.member, e.status, e.waits, e.recoveries, e.cancel_requested, ("
-            "   select json_agg(w) from underseal.wake w where w.chain_id = e.chain_id and w.member = e.member) as wakes"
+            "   select json_agg(w) from underseal.wake w"
+            "   where w.chain_id = e.chain_id and w.member = e.member) as wakes"
             " from underseal.execution e where starts_with(e.chain_id, %s) and e.status <> all (%s)"
             " order by e.chain_id, e.member limit 30",
             f"{self.prefix}-", list(ENDED),
@@ -70,8 +70,7 @@ class Weather:
         """Kill a worker; its claims run out at once, as they would by themselves a little later."""
         await node.kill()
         self.dead.append(node.name)
-        while await self.stage.rows("select from pg_stat_activity where application_name = %s", node.name):
-            await asyncio.sleep(0.01)
+        await self.stage.quiet(node.name)
         await self.stage.rows(
             "update underseal.wake set claimed_until = underseal.clock() - interval '1 second' where claimed_by = %s",
             node.name,
@@ -84,12 +83,12 @@ class Weather:
         workers = [self.worker(), self.worker()]
         director = self.director()
         for turn in range(kills):
-            await self.until(lambda ended, turn=turn: ended >= total * (turn + 1) // (kills + 1), 120)
+            await self.until(total * (turn + 1) // (kills + 1))
             await self.kill(workers.pop(0))
             workers.append(self.worker())
-        await director.gone(120)
+        await director.gone(240)
         assert (director.exit, director.broken) == (0, None)
-        await self.until(lambda ended: ended >= total, 120)
+        await self.until(total)
         for worker in workers:
             assert worker.exit is None, worker
             await worker.kill()
@@ -97,7 +96,8 @@ class Weather:
     async def recoveries(self) -> int:
         """How many executions were taken over."""
         (row,) = await self.stage.rows(
-            "select count(*) as taken from underseal.event where starts_with(chain_id, %s) and type = 'EXECUTION_RECOVERED'",
+            "select count(*) as taken from underseal.event"
+            " where starts_with(chain_id, %s) and type = 'EXECUTION_RECOVERED'",
             f"{self.prefix}-",
         )  # fmt: skip
         return int(row["taken"])
