@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -70,6 +71,21 @@ def test_a_vote_lets_a_worker_run_at_once(make_works: Callable[..., Works], pati
         wait_until(lambda: works.info(started).status == "suspended")
         assert works.us.approve(works.us.get(shown, "ann"), "ann").outcome == "approved"
         assert works.result(started, seconds=10) == {"ok": True}
+
+
+def test_a_runtime_of_this_process_hears_hints(make_works: Callable[..., Works]) -> None:
+    works = make_works(hint=True)
+    if works.loop is None:
+        return  # runtimes are of the async client alone
+
+    async def work() -> object:
+        client = works.us.client
+        async with client.runtime(idle_poll_every=timedelta(seconds=60)):
+            await asyncio.sleep(2.5)
+            started = await client.executions.start("plain", "rita", 1)
+            return await client.executions.result(started, "rita", timeout=timedelta(seconds=5))
+
+    assert works.loop.wait(work()) == [1, 1]
 
 
 def test_a_worker_needs_no_hint(make_works: Callable[..., Works]) -> None:
