@@ -110,7 +110,7 @@ def measure_flows_with_past(
         server: where; two databases are made.
         parked, events: what the past holds.
         backlog: executions that are drained in a round.
-        pace: how long and how often flows are measured; backlogs half as often.
+        pace: how long and how often flows are measured.
         tell: is told how far it is.
 
     Returns: `flow1.past.vs_empty` and `drain.past.vs_empty`, and flows a second of each.
@@ -138,9 +138,7 @@ def measure_flows_with_past(
             drive(side)
             drain(side)
         driven = take_turns(list(names), pace.rounds, drive, telling(tell, "flows beside a past"))
-        claimed = take_turns(
-            list(names), (pace.rounds + 1) // 2, drain, telling(tell, "backlogs beside a past")
-        )
+        claimed = take_turns(list(names), pace.rounds, drain, telling(tell, "backlogs beside a past"))
     return {
         "flow1.past.vs_empty": ratio(driven, "past", "empty"),
         "flow1.past.per_s": median(driven["past"]),
