@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
+from tests.cli import mill
 from tests.cli.shop import Shop
 from tests.cli.terminal import Terminal
+from underseal.cli._exits import Stop
+from underseal.cli.worker import _demand_work
 from underseal.testing import OWNER, TestDatabase, wait_until
 
 APP = "tests.cli.mill:us"
@@ -119,6 +123,16 @@ def test_a_database_without_underseal_is_told(shop: Shop, empty_database: TestDa
     done = shop.run("worker", "tests.cli.mill:empty", env={"EMPTY_DSN": empty_database.conninfo})
     assert done.code == 1
     assert "run: underseal migrate" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("app", [mill.bare, mill.empty])
+def test_what_it_begins_with_is_looked_at_first(
+    shop: Shop, empty_database: TestDatabase, monkeypatch: pytest.MonkeyPatch, app: Any
+) -> None:
+    monkeypatch.setenv("SHOP_DSN", shop.env["SHOP_DSN"])
+    monkeypatch.setenv("EMPTY_DSN", empty_database.conninfo)
+    with pytest.raises((Stop, psycopg.Error)):
+        _demand_work(app(), "tests.cli.mill:us")
 
 
 def test_a_schema_that_stopped_half_way_is_told(shop: Shop) -> None:

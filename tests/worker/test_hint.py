@@ -12,8 +12,9 @@ import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
-from tests.worker.works import Works, waits, working
+from tests.worker.works import Works, settle, waits, working
 from underseal import FlowError, Underseal
+from underseal.held.pace import Pace
 from underseal.testing import DictConnection, TestDatabase, wait_until
 from underseal.worker.hint import CHANNEL, Hinter, hint_place
 
@@ -21,13 +22,7 @@ RARELY = {"poll_every": timedelta(seconds=30), "idle_poll_every": timedelta(seco
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that look so rarely for flows that what is done was hinted at."""
-    monkeypatch.setattr("underseal.worker.service._FLOWS_IDLE", timedelta(seconds=60))
-
-
-@pytest.fixture
-def hinting(make_works: Callable[..., Works], patient: None) -> Works:
+def hinting(make_works: Callable[..., Works]) -> Works:
     """A service whose client hints."""
     return make_works(hint=True)
 
@@ -40,35 +35,30 @@ def listener(database: TestDatabase) -> DictConnection:
     return connection
 
 
-def settled(works: Works) -> None:
-    """Let the worker reach its long waits."""
-    works.result(works.start("plain", 0))
-    time.sleep(2.5)  # 20 ms, doubled until nothing more was found for so long
-
-
 def test_what_is_started_is_looked_for_at_once(hinting: Works) -> None:
-    with working(hinting, **RARELY):
-        settled(hinting)
+    with working(hinting, **RARELY) as worker:
+        settle(worker)
         assert hinting.result(hinting.start("plain", 1), seconds=5) == [1, 1]
 
 
 def test_what_is_sent_answered_and_cancelled_is_looked_for_at_once(hinting: Works) -> None:
-    with working(hinting, **RARELY):
+    with working(hinting, **RARELY) as worker:
         one, two = hinting.start("waits"), hinting.start("waits")
         wait_until(lambda: {hinting.info(each).status for each in (one, two)} == {"suspended"})
-        time.sleep(2.5)
+        settle(worker)
         hinting.executions.send(one, "word", "hello", "rita")
         assert hinting.result(one, seconds=5) == "hello"
         hinting.executions.cancel(two, "rita")
         wait_until(lambda: hinting.info(two).status == "cancelled", timeout=5)
 
 
-def test_a_vote_lets_a_worker_run_at_once(make_works: Callable[..., Works], patient: None) -> None:
+def test_a_vote_lets_a_worker_run_at_once(make_works: Callable[..., Works]) -> None:
     works = make_works(hint=True, run_on_approval=False)
-    with working(works, **RARELY):
+    with working(works, **RARELY) as worker:
         started = works.start("asks", 5)
         shown = wait_until(lambda: works.us.list("ann"))[0]
         wait_until(lambda: works.info(started).status == "suspended")
+        settle(worker)
         assert works.us.approve(works.us.get(shown, "ann"), "ann").outcome == "approved"
         assert works.result(started, seconds=10) == {"ok": True}
 
@@ -80,8 +70,10 @@ def test_a_runtime_of_this_process_hears_hints(make_works: Callable[..., Works])
 
     async def work() -> object:
         client = works.us.client
-        async with client.runtime(idle_poll_every=timedelta(seconds=60)):
-            await asyncio.sleep(2.5)
+        async with client.runtime(idle_poll_every=timedelta(seconds=60)) as here:
+            here._pace = Pace(60, 60)
+            here.look()
+            await asyncio.sleep(0.5)
             started = await client.executions.start("plain", "rita", 1)
             return await client.executions.result(started, "rita", timeout=timedelta(seconds=5))
 
@@ -138,8 +130,8 @@ def test_the_last_hint_is_said_too(database: TestDatabase, listener: DictConnect
 
 
 def test_a_connection_that_is_cut_is_opened_again(hinting: Works) -> None:
-    with working(hinting, **RARELY):
-        settled(hinting)
+    with working(hinting, **RARELY) as worker:
+        settle(worker)
         hinting.admin.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where query ilike %s or query ilike %s",
             [f"listen {CHANNEL}", f"notify {CHANNEL}"],

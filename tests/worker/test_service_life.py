@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.worker.works import Works, next_line, program, working
+from tests.worker.works import Works, next_line, program, settle, working
 from underseal import MemoryKeyRing, Underseal, flow
 from underseal.flow import runtime as runtimes
 from underseal.foundation.server import THROWAWAY, embedded_server
@@ -115,20 +115,14 @@ def test_it_does_everything_side_by_side(works: Works) -> None:
     timetable.close()
 
 
-def test_an_end_of_an_operation_is_looked_for_at_once(
-    make_works: Callable[..., Works], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("underseal.worker.service._FLOWS_IDLE", timedelta(seconds=60))
+def test_an_end_of_an_operation_is_looked_for_at_once(make_works: Callable[..., Works]) -> None:
     works = make_works(run_on_approval=False)
-    with working(
-        works, poll_every=timedelta(milliseconds=50), idle_poll_every=timedelta(seconds=60)
-    ) as worker:
+    with working(works) as worker:
         started = works.start("asks", 5)
         shown = wait_until(lambda: works.us.list("ann"))[0]
         wait_until(lambda: works.info(started).status == "suspended")
-        time.sleep(3)  # until it looks rarely
+        settle(worker)
         assert works.us.approve(works.us.get(shown, "ann"), "ann").outcome == "approved"
-        worker._operations.nudge()  # type: ignore[union-attr]
         assert works.result(started, seconds=10) == {"ok": True}
 
 
@@ -224,13 +218,12 @@ async def naps(ctx: Any) -> Any:
 
 
 @pytest.mark.clause("E6")
-def test_a_worker_that_looks_rarely_is_there_when_a_sleep_is_over(
-    works: Works, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("underseal.worker.service._FLOWS_IDLE", timedelta(seconds=60))
+def test_a_worker_that_looks_rarely_is_there_when_a_sleep_is_over(works: Works) -> None:
     works.us.serve(naps)
-    started = works.start("naps")
-    with working(works, idle_poll_every=timedelta(seconds=60)):
+    with working(works) as worker:
+        settle(worker)
+        started = works.start("naps")
+        settle(worker)
         assert works.result(started) is None
     times = [event.recorded_at for event in works.executions.events(started, "rita")]
     assert timedelta(seconds=0.9) <= times[-1] - times[0] < timedelta(seconds=8)

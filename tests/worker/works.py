@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,7 +15,8 @@ from typing import Any
 
 from tests.held.python.worlds import World
 from underseal import ExecutionInfo, Flow, FlowContext, Worker, flow
-from underseal.testing import in_background
+from underseal.held.pace import Pace
+from underseal.testing import in_background, wait_until
 
 SOON = timedelta(milliseconds=20)
 ROOT = Path(__file__).parents[2]
@@ -149,6 +151,16 @@ def working(works: Works, client: Any = None, **options: Any) -> Iterator[Worker
     finally:
         worker.stop()
         ended.result(timeout=60)
+
+
+def settle(worker: Worker) -> None:
+    """From now on it looks for flows when it is told to, and otherwise once a minute."""
+    runtime, loop = wait_until(lambda: worker._runtime), worker._loop
+    assert runtime is not None
+    assert loop is not None
+    runtime._pace = Pace(60, 60)
+    loop.call_soon_threadsafe(runtime.look)
+    time.sleep(0.5)
 
 
 def program(text: str, *args: str) -> subprocess.Popen[str]:
