@@ -69,6 +69,7 @@ class AbsurdPeer:
         """Tasks in a while, so many of them spawned and not ended at a time."""
         steps = {"one": 1, "ten": STEPS}[name]
         count = _Count(at_once)
+        cpu = time.process_time()
 
         def work(value: Any, ctx: Any) -> Any:
             for number in range(steps):
@@ -79,7 +80,8 @@ class AbsurdPeer:
         with self._fed(name, work, count), self._workers(name, work, max(1, at_once // WORKERS)):
             # what an earlier round left behind, and the first claims
             time.sleep(min(0.5, seconds))
-            return count.during(seconds)
+            done = count.during(seconds)
+        return Done(done.amount, done.seconds, time.process_time() - cpu, count.done)
 
     @contextmanager
     def _workers(self, name: str, work: Callable[..., Any], batch: int) -> Iterator[None]:
@@ -139,7 +141,7 @@ class _Count:
     def __init__(self, at_once: int) -> None:
         self._free = threading.Semaphore(at_once)
         self._lock = threading.Lock()
-        self._done = 0
+        self.done = 0
 
     def room(self) -> bool:
         """Whether one more may be begun; waits a little for it."""
@@ -148,14 +150,14 @@ class _Count:
     def ended(self) -> None:
         """One has ended."""
         with self._lock:
-            self._done += 1
+            self.done += 1
         self._free.release()
 
     def during(self, seconds: float) -> Done:
         """What ends in a while."""
-        before, begin, cpu = self._done, time.monotonic(), time.process_time()
+        before, begin = self.done, time.monotonic()
         time.sleep(seconds)
-        return Done(self._done - before, time.monotonic() - begin, time.process_time() - cpu)
+        return Done(self.done - before, time.monotonic() - begin, 0.0)
 
 
 @asynccontextmanager

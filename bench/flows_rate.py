@@ -64,8 +64,8 @@ def measure_rate(
         def measure(side: str) -> float:
             before = server_seconds(server)
             done = once(side)
-            here.setdefault(side, []).append(done.cpu / max(1, done.amount))
-            there.setdefault(side, []).append((server_seconds(server) - before) / max(1, done.amount))
+            here.setdefault(side, []).append(done.each(done.cpu))
+            there.setdefault(side, []).append(done.each(server_seconds(server) - before))
             return done.rate * (STEPS if side.endswith(".ten") else 1)
 
         ours = ["own.one", "own.ten"]

@@ -23,17 +23,23 @@ class Done:
     Parameters:
         amount: how much.
         seconds: in how long.
-        cpu: seconds of processor time that the process took for it.
+        cpu: seconds of processor time that the process took for it, or for all of what it did.
+        all: how much the process did in all, if it did more before or afterwards; 0 if not.
     """
 
     amount: int
     seconds: float
     cpu: float
+    all: int = 0
 
     @property
     def rate(self) -> float:
         """How much a second."""
         return self.amount / self.seconds
+
+    def each(self, seconds: float) -> float:
+        """What each of all took of so many seconds."""
+        return seconds / max(1, self.all or self.amount)
 
 
 async def _answer(make: Make, arguments: tuple[Any, ...], pipe: Connection) -> None:

@@ -131,6 +131,11 @@ def test_what_was_done_has_a_rate() -> None:
     assert Done(30, 1.5, 0.2).rate == 20
 
 
+def test_what_each_took_counts_what_was_done_beside() -> None:
+    assert Done(30, 1.5, 0.2).each(6.0) == 0.2
+    assert Done(30, 1.5, 0.2, all=40).each(6.0) == 0.15
+
+
 def test_a_process_answers_and_tells_what_went_wrong() -> None:
     with running_node(echo, 3) as node:
         assert node.ask("times", 4) == 12
