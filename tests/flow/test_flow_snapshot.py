@@ -70,6 +70,22 @@ def test_a_snapshot_of_a_snapshot_and_its_tail_is_one_of_the_log(seed: int) -> N
         assert read_state({"v": 1, "events": [list(one) for one in at_once.events()]}) == at_once.events()
 
 
+@pytest.mark.clause("E9c")
+def test_a_write_is_taken_once_and_not_behind_a_gap() -> None:
+    log: list[Event] = [("EXECUTION_STARTED", {"flow_version": 1, "owner": "ann", "input": 1})]
+    log += [("STEP_COMPLETED", {"op": op, "name": "s", "output": op}) for op in range(1, 8)]
+    texts = [json.dumps({"type": kind, "data": data}) for kind, data in log]
+    one = checkpoints.Gathering(Recorded(log[:3]), 2)
+    assert not one.take(6, texts[5:7])  # 3 and 4 are missing
+    assert not one.take(4, ())  # what came with 3 and 4 is not known
+    assert (one.upto, one.recorded.text()) == (2, Recorded(log[:3]).text())
+    assert one.take(4, texts[3:5])
+    assert one.take(4, texts[3:5])
+    assert one.take(3, texts[3:4])
+    assert one.take(6, texts[4:7])
+    assert (one.upto, one.recorded.text()) == (6, Recorded(log[:7]).text())
+
+
 # -- saved beside a run, and taken over from ---------------------------------------------------------
 
 RUNS: Counter[str] = Counter()
@@ -300,6 +316,74 @@ async def test_a_flow_that_is_not_saved_any_more_still_goes_on_from_what_was(w: 
     await w.send(execution_id, "go", 3)
     assert await w.node(unsaved).result(execution_id) == 3
     assert set(RUNS.values()) == {1}
+
+
+async def turn(ctx: FlowContext, name: str) -> Any:
+    """Steps, a message, a step more in version 2."""
+    for number in range(6):
+        await ctx.run(name, ran, f"{name}{number}")
+    said = await ctx.receive("go")
+    return [said, ctx.version] if ctx.version == 1 else [said, await ctx.run("more", ran, "more", "more")]
+
+
+@flow("turn", version=1, snapshot_every=5)
+async def turn_1(ctx: FlowContext) -> Any:
+    """The first version."""
+    return await turn(ctx, "s")
+
+
+@flow("turn", version=2, snapshot_every=5)
+async def turn_2(ctx: FlowContext) -> Any:
+    """The second."""
+    return await turn(ctx, "s")
+
+
+@flow("turn", version=1, snapshot_every=5)
+async def turn_wrong(ctx: FlowContext) -> Any:
+    """Code that fits no log."""
+    return await turn(ctx, "t")
+
+
+async def compacted(w: World) -> str:
+    """One that waits and has nothing but its snapshot."""
+    node = w.node(turn_1)
+    execution_id = await node.start("turn")
+    await w.parks(execution_id)
+    await until(lambda: snapshots(w, execution_id))
+    await node.stop()
+    await compact(w, execution_id)
+    return execution_id
+
+
+@pytest.mark.clause("E9c", "E6")
+async def test_a_compacted_execution_is_migrated(w: World) -> None:
+    execution_id = await compacted(w)
+    assert (await w.executions.migrate(execution_id, 2, OWNER)).outcome == "migrated"
+    node = w.node(turn_2)
+    await w.parks(execution_id)
+    await w.send(execution_id, "go", 1)
+    assert await node.result(execution_id) == [1, "more"]
+    assert {**{f"s{number}": 1 for number in range(6)}, "more": 1} == RUNS
+    assert (await w.executions.verify(execution_id)).outcome == "verified"
+
+
+@pytest.mark.clause("E9c", "E5")
+async def test_a_compacted_execution_whose_code_does_not_fit_is_parked_and_goes_on_when_it_does(
+    w: World,
+) -> None:
+    execution_id = await compacted(w)
+    await w.send(execution_id, "go", 1)
+    wrong = w.node(turn_wrong)
+    await until(lambda: w.reports("flow-diverged"))
+    await w.parks(execution_id)
+    await wrong.stop()
+    (told,) = await w.data(execution_id, "FLOW_DIVERGED")
+    assert (told["op"], told["expected"], told["found"]) == (1, "step s", "step t")
+    right = w.node(turn_1)
+    await w.executions.resume(execution_id, "underseal.diverged", None, OWNER)
+    assert await right.result(execution_id) == [1, 1]
+    assert {f"s{number}": 1 for number in range(6)} == RUNS
+    assert (await w.executions.verify(execution_id)).outcome == "verified"
 
 
 @flow("big", snapshot_every=3)
