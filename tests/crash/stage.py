@@ -442,9 +442,11 @@ async def _cancel(player: Player, topics: set[tuple[str, str]]) -> None:
         )
 
 
-EVERYTHING = Scenario("all", _begin_everything, _give_everything)
-UNDONE = Scenario("undone", _begin_nothing, _cancel, {"start": "undone"})
-DROPPED = Scenario("dropped", _begin_nothing, _cancel, {"start": "dropped"})
+EVERYTHING = Scenario(
+    "all", _begin_everything, _give_everything, {"serve": ["all", "child", "below", "doomed"]}
+)
+UNDONE = Scenario("undone", _begin_nothing, _cancel, {"start": "undone", "serve": ["undone", "waits"]})
+DROPPED = Scenario("dropped", _begin_nothing, _cancel, {"start": "dropped", "serve": ["dropped", "waits"]})
 
 
 def differences(played: Played, rehearsed: Played) -> list[str]:
