@@ -401,7 +401,7 @@ class ChildFailed(UndersealError):
 
     Attributes:
         execution_id: which.
-        status: `failed` or `cancelled`.
+        status: `failed` or `cancelled`; `not-carried-over` in a flow that goes on from another's state.
         error: what it ended with, None for a cancelled one.
     """
 
@@ -427,7 +427,8 @@ class HoldEnded(UndersealError):
 
     Attributes:
         operation_id: which, as text.
-        state: REJECTED, CANCELLED, EXPIRED, REFUSED, FAILED or OUTCOME_UNKNOWN.
+        state: REJECTED, CANCELLED, EXPIRED, REFUSED, FAILED or OUTCOME_UNKNOWN; NOT_CARRIED_OVER in a flow that goes on
+            from another's state.
         reason: the recorded word or sentence, if there is one.
     """
 
