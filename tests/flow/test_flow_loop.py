@@ -288,3 +288,16 @@ def test_the_flows_context_variables_are_its_own() -> None:
         assert sim.end.text == '"inside"'
         assert replayed(sim.code, sim.log).end() == sim.end
     assert var.get() == "outside"
+
+
+@pytest.mark.clause("E5")
+def test_a_sets_order_follows_from_the_numbers_alone() -> None:
+    def order(count: int) -> list[int]:
+        loop = FlowLoop()  # type: ignore[abstract]
+        futures = [loop.create_future() for _ in range(count)]
+        places = {future: place for place, future in enumerate(futures)}
+        return [places[future] for future in set(futures[::3])]
+
+    for count in (10, 100, 1000):
+        first = order(count)
+        assert all(order(count) == first for _ in range(20))
