@@ -91,6 +91,8 @@ class Stage:
         self.nursery = nursery
         self.keys = keys
         self.conninfo = database.conninfo_as(OWNER)
+        # each new session plans its first calls, for longer than all that it does then
+        self.connections = 1
         self._look: dict[str, list[dict[str, Any]]] = {}
         self._seen = asyncio.Event()
         self.admin: psycopg.AsyncConnection[Any]
@@ -187,7 +189,7 @@ class Stage:
         order: dict[str, Any] = {
             "conninfo": self.conninfo, "keys": str(self.keys), "tag": player.tag, "chain": player.chain, "tell": tell,
             "kill": kill and {"verb": kill.verb, "number": kill.number, "side": kill.side},
-            "recoveries": recoveries, "connections": 2,
+            "recoveries": recoveries, "connections": self.connections,
             **player.scenario.order,
         }  # fmt: skip
         if "start" in order:

@@ -109,5 +109,6 @@ def test_killed_at_every_call_it_ends_as_if_nothing_had_been(
     stage: Stage, rehearsed: dict[str, Played], name: str
 ) -> None:
     played = rehearsed[name]
+    stage.connections = 4
     pairs = [[one, *other] for (one,), other in pairwise(boundaries(played))]
     check(stage, SCENARIOS[name], played, [*boundaries(played, all_of_them=True), *pairs])
