@@ -487,7 +487,7 @@ create table underseal.execution (
     check (waits is null or (status in ('running', 'suspended') and jsonb_typeof(waits) = 'array')),
   constraint execution_log_start_range check (log_start between 1 and head + 1),
   constraint execution_fence_positive check (fence > 0)
-) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 comment on table underseal.execution is
   'One row an execution: who it is, what its log folds to, and its fence. Everything that writes about an execution locks this row first.';
 comment on column underseal.execution.chain_id is 'The chain: the id of its first execution. Never holds a tilde.';

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,12 +15,10 @@ from tests.flow.sim import Script, Sim, nothing, replayed
 from underseal.errors import ChildFailed, FlowError, HoldEnded, StepError
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Body
+from underseal.flow.ids import Mint, child_id, successor_id
 from underseal.flow.replay import (
     FlowDiverged,
-    chain_of,
-    child_id,
     open_waits,
-    successor_id,
 )
 
 Ctx = FlowContext
@@ -300,7 +299,6 @@ def test_a_childs_id_follows_from_who_asked_and_where(
     parent: str, name: str, number: int, child: str
 ) -> None:
     assert child_id(parent, name, number) == child
-    assert chain_of(child) == "c"
 
 
 @pytest.mark.parametrize(
@@ -793,3 +791,15 @@ def test_every_prefix_is_replayed_as_it_was(script: Script) -> None:
     for length in range(1, len(sim.log) + 1):
         replay = replayed(original, sim.log[:length])
         assert [op.number for op in replay.fresh] == [one[0] for one in sim.views[length - 1][0]]
+
+
+@pytest.mark.clause("E3")
+def test_new_ids_differ_and_those_of_one_process_lie_together() -> None:
+    mint, other = Mint(), Mint()
+    ids = [mint.new() for _ in range(2000)]
+    assert len(set(ids)) == len(ids)
+    assert [one[:10] for one in ids] == sorted(one[:10] for one in ids)
+    assert len({one[:5] for one in ids}) == 1
+    assert len({one[10:] for one in ids}) == len(ids)
+    assert all(re.fullmatch("[a-z2-7]{22}", one) for one in ids)
+    assert other.new()[:5] != ids[0][:5] or other.new()[10:] != ids[0][10:]

@@ -28,7 +28,7 @@ from underseal.errors import (
 )
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import flow
-from underseal.flow.replay import child_id
+from underseal.flow.ids import child_id
 from underseal.flow.state import Event, Recorded
 from underseal.flow.transfer import carried, checked_state
 from underseal.log.client import Executions

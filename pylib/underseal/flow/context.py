@@ -11,8 +11,9 @@ from uuid import UUID
 from underseal.errors import FlowError
 from underseal.flow.arms import Arm, Selected, Started, child_result, hold_result
 from underseal.flow.definition import Flow, Retry
+from underseal.flow.ids import child_id
 from underseal.flow.operation import ChildCall, HoldCall, StepCall
-from underseal.flow.replay import ContinueAsNew, child_id
+from underseal.flow.replay import ContinueAsNew
 from underseal.seal.entropy import random_bytes
 
 if TYPE_CHECKING:

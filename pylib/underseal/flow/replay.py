@@ -7,7 +7,6 @@ until it waits for something before the next event goes in, so what it does depe
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -30,7 +29,6 @@ NEWS: Final = frozenset(
      "OUTCOME_RECORDED"}
 )  # fmt: skip
 """What comes into a log beside its driver's own events."""
-_RUN: Final = re.compile(r"(?:^|[.])([0-9]+)$")
 
 Data: TypeAlias = Mapping[str, Any]
 EndKind: TypeAlias = Literal["completed", "failed", "cancelled", "continued"]
@@ -155,7 +153,8 @@ class Replay:
                 op, _said(kind, data), f"{self.emitted[0][1]['kind']}, which the log does not have"
             )
         handler(self, data)
-        self._loop.run_until_idle()
+        if not self._loop.run_until_idle():
+            raise FlowDiverged(0, "a flow that waits for its results", "one that goes round without waiting")
 
     def caught_up(self) -> None:
         """The log is read: from here on what the flow asks for is to be done."""
@@ -164,6 +163,11 @@ class Replay:
         for op in self.fresh:
             if op.kind == "step" and op.wait_id in self.recorded_waits:
                 op.resting = 0.0  # a wait that was parked on before keeps its instant
+
+    def given_up(self) -> bool:
+        """Whether the flow may have given operations up since this was asked last."""
+        found, self._loop.given_up = self._loop.given_up, False
+        return found
 
     def close(self) -> None:
         """Put the flow aside where it stands."""
@@ -463,39 +467,6 @@ def _continuation(error: BaseException | None) -> ContinueAsNew | None:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, ContinueAsNew) else None
-
-
-def chain_of(execution_id: str) -> str:
-    """The chain of an execution."""
-    return execution_id.partition("~")[0]
-
-
-def child_id(execution_id: str, name: str, number: int) -> str:
-    """The id of a child: it follows from who asked, in which run of a line, and at which place.
-
-    Parameters:
-        execution_id: who asked.
-        name: the child's name.
-        number: number of the operation.
-    """
-    chain, _, member = execution_id.partition("~")
-    run = _RUN.search(member)
-    line = member[: run.start()] if run else member
-    which = f"{run.group(1)}-{number}" if run else str(number)
-    return f"{chain}~{line}{':' if line else ''}{name}-{which}"
-
-
-def successor_id(execution_id: str) -> str:
-    """The execution that continues one.
-
-    Parameters:
-        execution_id: which has continued.
-    """
-    chain, _, member = execution_id.partition("~")
-    run = _RUN.search(member)
-    if run is None:
-        return f"{chain}~{member}.2" if member else f"{chain}~2"
-    return f"{chain}~{member[: run.start(1)]}{int(run.group(1)) + 1}"
 
 
 def open_waits(events: Iterable[tuple[str, Data]]) -> dict[str, list[dict[str, Any]]]:

@@ -21,15 +21,15 @@ from underseal.flow.checkpoints import Checkpoints
 from underseal.flow.definition import Flow, Flows
 from underseal.flow.drive import Drive
 from underseal.flow.gateway import Gateway
+from underseal.flow.ids import Mint, successor_id
 from underseal.flow.keeper import ClaimKeeper
-from underseal.flow.replay import End, successor_id
+from underseal.flow.replay import End
 from underseal.flow.state import NOTHING, Loaded, loaded
 from underseal.flow.step import Threads
 from underseal.flow.values import as_recorded, text_of
 from underseal.foundation.calls import interval_text
 from underseal.foundation.steps import Row
 from underseal.held.pace import Pace
-from underseal.seal.entropy import random_bytes
 from underseal.wake.model import Claim
 
 log = logging.getLogger("underseal.flow")
@@ -148,6 +148,7 @@ class FlowRuntime:
         self.limits = limits or Limits()
         self.draining = False
         self.counts = Counts()
+        self._mint = Mint()
         self.journal = Journal(gateway.write, lanes=self.limits.lanes)
         self.keeper = ClaimKeeper(gateway, gateway.lease, self._claim_lost)
         self.slots = asyncio.Semaphore(self.limits.steps)
@@ -270,7 +271,7 @@ class FlowRuntime:
         """
         code = self.flows.newest(flow)
         text = text_of(value, "the input of the flow")
-        chosen = execution_id if execution_id is not None else random_bytes(16).hex()
+        chosen = execution_id if execution_id is not None else self._mint.new()
         await self.journal.room()
         try:
             await self._place()
@@ -440,7 +441,10 @@ class FlowRuntime:
         if drive.state == "gone":
             return
         self.counts.lost += 1
-        log.info("execution %s is driven elsewhere (%s)", drive.execution_id, reason)
+        log.info(
+            "execution %s is driven elsewhere (%s)", drive.execution_id, reason,
+            extra={"execution_id": drive.execution_id, "outcome": "lost", "reason": reason},
+        )  # fmt: skip
         self._forget(drive, "gone")
 
     def _claim_lost(self, execution_id: str) -> None:
@@ -630,8 +634,9 @@ class FlowRuntime:
         self._forget(drive, "gone")
         if got.reason == "exhausted":
             log.error(
-                "execution %s: taken over too often without any progress; left alone", drive.execution_id
-            )
+                "execution %s: taken over too often without any progress; left alone", drive.execution_id,
+                extra={"execution_id": drive.execution_id, "outcome": "exhausted"},
+            )  # fmt: skip
             await self.gateway.put_off(drive.execution_id, _EXHAUSTED)
         return False
 
