@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context
-from itertools import cycle
+from itertools import count
 from typing import Any, Final, NoReturn, TypeVar
 
 from underseal.errors import FlowError
@@ -23,10 +24,13 @@ log = logging.getLogger("underseal.flow")
 T = TypeVar("T")
 
 _MOST_AWAITS: Final = 100
+_MOST_TURNS: Final = 1_000_000
+"""Callbacks between two results, from which on a flow goes round and will not wait for anything. About a second's."""
 _NUMBERS: Final = 40
 """Bits of a hash that are the number within a flow, and alone decide the order of a set. Above them is the loop's, or
 the first tasks of all flows would meet in asyncio's set of all tasks."""
-_loops: Final = cycle(range(1 << 20))
+_LOOPS: Final = (1 << 20) - 1
+_loops: Final = count()
 
 
 class _Future(asyncio.Future[Any]):
@@ -34,7 +38,14 @@ class _Future(asyncio.Future[Any]):
 
     def __init__(self, loop: FlowLoop, number: int) -> None:
         self._number = number
+        self._of = loop
         super().__init__(loop=loop)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        given_up = super().cancel(msg)
+        if given_up:
+            self._of.given_up = True
+        return given_up
 
     def __hash__(self) -> int:
         return self._number
@@ -63,27 +74,40 @@ class _Task(asyncio.Task[Any]):
 
 
 class FlowLoop(asyncio.AbstractEventLoop):
-    """Runs what is ready, in order, until nothing is."""
+    """Runs what is ready, in order, until nothing is.
+
+    Attributes:
+        given_up: whether a future was cancelled since somebody set it to false.
+    """
 
     def __init__(self) -> None:
         """Make an idle loop."""
         self._ready: deque[asyncio.Handle] = deque()
         self._tasks: list[asyncio.Task[Any]] = []
-        self._count = next(_loops) << _NUMBERS
+        self._count = (next(_loops) & _LOOPS) << _NUMBERS
         self._closed = False
+        self._busy = False
+        self.given_up = False
 
-    def run_until_idle(self) -> None:
+    def run_until_idle(self) -> bool:
         """Run everything that is ready, and what becomes ready by it.
 
         The loop may be run inside a task of another loop, which is put aside meanwhile.
+
+        Returns: whether it came to an end: not where a flow goes round, and would hold up all others for ever.
         """
+        turns = 0
         with self._running():
             while self._ready:
+                if turns == _MOST_TURNS:
+                    return False
+                turns += 1
                 handle = self._ready.popleft()
                 if not handle.cancelled():
                     # the task that asked to exit has ended with it, and with it its flow, but not this process
                     with suppress(SystemExit):
                         handle._run()
+        return True
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -92,9 +116,15 @@ class FlowLoop(asyncio.AbstractEventLoop):
         if outer is not None and task is not None:
             asyncio._leave_task(outer, task)
         asyncio._set_running_loop(self)
+        # or what a generator does that was left open would be done on the loop outside, whenever that comes to it
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._left_open)
+        self._busy = True
         try:
             yield
         finally:
+            self._busy = False
+            sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(outer)
             if outer is not None and task is not None:
                 asyncio._enter_task(outer, task)
@@ -111,6 +141,22 @@ class FlowLoop(asyncio.AbstractEventLoop):
                     _end(task.get_coro())
         self._tasks.clear()
         self._ready.clear()
+
+    def _left_open(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Close a generator that nobody goes through any more, in the flow's own order."""
+        if self._busy and not self._closed:
+            self.create_task(generator.aclose())
+            return
+        # nobody can say when the collector comes to it: nothing of the flow may depend on that
+        closed, self._closed = self._closed, True
+        try:
+            generator.aclose().send(None)
+        except StopIteration:
+            pass
+        except BaseException as error:  # noqa: BLE001 -- what a flow raises as it is put aside is nobody's affair
+            log.debug("as a flow was put aside it raised %s", type(error).__name__)
+        finally:
+            self._closed = closed
 
     # -- what asyncio asks of a loop ---------------------------------------------------------------
 
@@ -177,6 +223,21 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def run_in_executor(self, *_: Any, **__: Any) -> NoReturn:  # type: ignore[override]
         """Refused: what a thread gives is not recorded."""
         _refuse("a thread", "a step: a plain function is run in a thread")
+
+
+def _outside(*_: Any, **__: Any) -> NoReturn:
+    """Refused: what comes from outside is not recorded."""
+    _refuse("a socket, a pipe or a process", "a step, whose result is recorded")
+
+
+for _name in (
+    "getaddrinfo", "getnameinfo", "create_connection", "create_server", "create_unix_connection", "create_unix_server",
+    "create_datagram_endpoint", "connect_accepted_socket", "start_tls", "sendfile", "connect_read_pipe",
+    "connect_write_pipe", "subprocess_shell", "subprocess_exec", "add_reader", "remove_reader", "add_writer",
+    "remove_writer", "sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall",
+    "sock_sendto", "sock_connect", "sock_accept", "sock_sendfile", "add_signal_handler", "remove_signal_handler",
+):  # fmt: skip
+    setattr(FlowLoop, _name, _outside)
 
 
 def _end(coro: Any) -> None:

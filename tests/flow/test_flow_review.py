@@ -1,0 +1,148 @@
+"""What an attacker's reading found: each of these once broke a promise (clauses E2, E5, E6, E7, E8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.flow.nodes import World
+from tests.flow.sim import Sim, replayed, view
+from underseal.flow.context import FlowContext
+from underseal.flow.definition import flow
+
+Ctx = FlowContext
+
+
+async def give(value: Any = None) -> Any:
+    """A step that gives what it is given."""
+    return value
+
+
+# -- the same again --------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("E5")
+async def test_a_generator_that_is_left_open_is_closed_on_the_flows_own_loop() -> None:
+    async def body(ctx: Ctx) -> Any:
+        async def pages() -> AsyncIterator[int]:
+            try:
+                yield 1
+                yield 2
+            finally:
+                await ctx.run("close", give)
+
+        async for _ in pages():
+            break
+        await ctx.run("a", give)
+        return await ctx.run("b", give)
+
+    with Sim(body) as live:
+        assert live.numbers() == [(1, "a"), (2, "close")]
+        live.done("a")
+        await asyncio.sleep(0.01)
+        live.done("close").done("b", 5)
+        assert live.end is not None
+        assert live.end.text == "5"
+        for count in range(1, len(live.log) + 1):
+            assert view(replayed(body, live.log[:count])) == live.views[count - 1]
+
+
+async def connects() -> None:
+    await asyncio.open_connection("localhost", 1)
+
+
+async def calls() -> None:
+    await asyncio.create_subprocess_exec("true")
+
+
+async def resolves() -> None:
+    await asyncio.get_running_loop().getaddrinfo("localhost", 1)
+
+
+@pytest.mark.clause("E5")
+@pytest.mark.parametrize("act", [connects, calls, resolves])
+def test_what_comes_from_outside_is_refused_in_words(act: Any) -> None:
+    async def body(ctx: Ctx) -> None:
+        await act()
+
+    with Sim(body) as sim:
+        assert sim.end is not None
+        assert '"FlowError"' in sim.end.text
+        assert "use a step" in sim.end.text
+
+
+@pytest.mark.clause("E5")
+async def test_a_generator_that_the_collector_finds_does_nothing_to_its_flow() -> None:
+    async def body(ctx: Ctx) -> Any:
+        async def pages() -> AsyncIterator[int]:
+            try:
+                yield 1
+            finally:
+                ended.append(1)
+                await ctx.run("close", give)
+
+        kept.append(pages())
+        await anext(kept[0])
+        await ctx.run("a", give)
+        return await ctx.run("b", give)
+
+    kept: list[Any] = []
+    ended: list[int] = []
+    with Sim(body) as live:
+        kept.clear()
+        assert ended == [1]
+        live.done("a")
+        assert live.numbers() == [(2, "b")]
+
+
+# -- nothing starts that must not ------------------------------------------------------------------
+
+
+# -- nothing hangs, nothing falls ------------------------------------------------------------------
+
+
+class Odd(dict[str, Any]):
+    """JSON, until it is looked at."""
+
+    def items(self) -> Any:
+        """What it holds."""
+        raise RuntimeError("odd")
+
+
+class Oddity(type):
+    """A class of errors that says nothing of what belongs to it."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        raise RuntimeError("odd")
+
+
+class OddError(Exception, metaclass=Oddity):
+    """An error of it."""
+
+
+@pytest.mark.clause("E5")
+async def test_a_flow_that_goes_round_is_parked_and_no_other_waits(w: World) -> None:
+    @flow("round")
+    async def going_round(ctx: Ctx) -> None:
+        while True:  # noqa: ASYNC110 -- the point of it
+            await asyncio.sleep(0)
+
+    @flow("f")
+    async def body(ctx: Ctx) -> int:
+        return await ctx.run("s", give, 1)
+
+    node = w.node(going_round, body)
+    execution = await node.start("round")
+    await w.parks(execution)
+    (found,) = await w.data(execution, "FLOW_DIVERGED")
+    assert "round" in found["found"]
+    assert await node.run("f") == 1
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+# -- ids and versions ------------------------------------------------------------------------------
