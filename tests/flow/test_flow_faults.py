@@ -12,8 +12,10 @@ import pytest
 
 from tests.flow.nodes import OWNER, Lost, Node, World, until
 from underseal.errors import ExecutionAlreadyExistsError
+from underseal.flow import items
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Retry, flow
+from underseal.flow.replay import End
 
 Ctx = FlowContext
 
@@ -246,6 +248,26 @@ async def test_an_end_that_somebody_else_wrote_meanwhile_is_not_ours(w: World) -
         await node.result(execution)
     assert node.runtime.counts.completed == 0
     assert node.runtime.counts.lost == 1
+
+
+@pytest.mark.clause("E6")
+async def test_an_end_of_the_same_kind_that_somebody_else_wrote_is_not_ours(w: World) -> None:
+    @flow("g")
+    async def body(ctx: Ctx) -> int:
+        return 4
+
+    node = w.node(body)
+    stop = node.faults.stop_at('"complete"')
+    execution = await node.start("g")
+    await until(stop.reached.is_set)
+    node.faults.lose("write", "before")
+    fence = (await w.driver.acquire_fence(execution)).fence
+    assert fence is not None
+    other = items.end_text(execution, fence, [], End("completed", "9"))
+    assert (await w.make(body).runtime.gateway.write([other]))[0]["outcome"] == "completed"
+    stop.go.set()
+    assert await node.result(execution) == 9
+    assert node.runtime.counts.completed == 0
 
 
 @pytest.mark.clause("E6")

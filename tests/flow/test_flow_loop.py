@@ -211,6 +211,7 @@ def test_a_flow_may_do_anything_as_it_is_put_aside(how: str) -> None:  # noqa: C
     assert ran == (["inner"] * 3 + ["own"] if how == "groups" else ["own"])
 
 
+@pytest.mark.clause("E6")
 async def test_no_task_of_a_flow_that_is_put_aside_runs_outside() -> None:
     ran: list[str] = []
 

@@ -410,6 +410,7 @@ def test_an_arm_of_what_could_not_begin_raises_in_select() -> None:
     assert sim.end.text == '"Nope"'
 
 
+@pytest.mark.clause("E6")
 @pytest.mark.parametrize(
     ("state", "raised"), [("SUCCEEDED", False), ("REJECTED", True), ("OUTCOME_UNKNOWN", True)]
 )

@@ -79,6 +79,7 @@ def test_a_value_is_given_as_it_is_recorded(value: Any, read: Any) -> None:
     assert type(as_recorded(value, text)) is type(read)
 
 
+@pytest.mark.clause("E6")
 @pytest.mark.parametrize(
     ("value", "said"),
     [

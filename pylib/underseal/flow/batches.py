@@ -141,7 +141,11 @@ class Journal:
                 del batch[0]  # what has its answer is not in doubt if the database goes away now
             return
         for (writer, _), row in zip(batch, rows, strict=True):
-            writer.answered(row)
+            try:
+                writer.answered(row)
+            except Exception:
+                log.exception("one that wrote could not go on; the others do")
+                writer.uncertain()
 
 
 class Batcher(Generic[A, R]):
