@@ -78,9 +78,11 @@ def make(tag: str, effects: Effects) -> list[Flow]:  # noqa: C901 -- flows, one 
         await effects.do_async(value)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    async def takes_time(value: Any) -> Any:
+    async def fails_often(value: int) -> Any:
         done = await effects.do_async(value)
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.01)
+        if current_step().attempt < value:
+            raise LookupError("not yet")
         return done
 
     async def run(ctx: FlowContext, name: str, function: Any, value: Any, **how: Any) -> Any:
@@ -172,9 +174,9 @@ def make(tag: str, effects: Effects) -> list[Flow]:  # noqa: C901 -- flows, one 
         return "lived"
 
     @flow(f"long.{tag}")
-    async def long(ctx: FlowContext, value: int) -> int:
-        for number in range(value):
-            await run(ctx, f"step {number}", takes_time, number)
-        return value
+    async def long(ctx: FlowContext, value: int) -> Any:
+        return await run(
+            ctx, "again", fails_often, value, retry=Retry(attempts=value, first=3 * TICK, factor=1)
+        )
 
     return [below, doomed, child, everything, waits, undone, dropped, lethal, long]
