@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.flow.nodes import World
+from tests.flow.nodes import OWNER, World, until
 from tests.flow.sim import Sim, replayed, view
 from underseal.flow.context import FlowContext
-from underseal.flow.definition import flow
+from underseal.flow.definition import Retry, flow
 
 Ctx = FlowContext
 
@@ -48,6 +49,30 @@ async def test_a_generator_that_is_left_open_is_closed_on_the_flows_own_loop() -
         assert live.end.text == "5"
         for count in range(1, len(live.log) + 1):
             assert view(replayed(body, live.log[:count])) == live.views[count - 1]
+
+
+@pytest.mark.clause("E5", "E6")
+async def test_a_value_that_is_drawn_as_a_cancellation_comes_is_no_divergence(w: World) -> None:
+    @flow("f")
+    async def body(ctx: Ctx) -> Any:
+        await ctx.receive("go")
+        drawn = ctx.random()
+        try:
+            await ctx.sleep(hours=1)
+        finally:
+            await ctx.run("clean", give, drawn)
+
+    node = w.node(body)
+    execution = await node.start("f")
+    await w.parks(execution)
+    node.faults.shut("read")
+    await w.send(execution, "go")
+    await w.comes_to(execution, "running")
+    await w.executions.cancel(execution, OWNER)
+    node.faults.open("read")
+    await w.comes_to(execution, "cancelled", "suspended")
+    assert await w.status(execution) == "cancelled"
+    assert "STEP_COMPLETED" in await w.types(execution)
 
 
 async def connects() -> None:
@@ -99,6 +124,35 @@ async def test_a_generator_that_the_collector_finds_does_nothing_to_its_flow() -
 
 
 # -- nothing starts that must not ------------------------------------------------------------------
+
+
+@pytest.mark.clause("E6")
+async def test_a_step_that_was_given_up_is_not_tried_again(w: World) -> None:
+    tries: list[str] = []
+
+    async def stubborn() -> None:
+        tries.append("try")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise OSError("cut off") from None
+
+    @flow("f")
+    async def body(ctx: Ctx) -> Any:
+        retry = Retry(attempts=5, first=timedelta(milliseconds=1))
+        given_up = asyncio.ensure_future(ctx.run("s", stubborn, retry=retry))
+        await ctx.run("t", until, lambda: tries)
+        given_up.cancel()
+        await ctx.run("u", asyncio.sleep, 0.1)
+        return await ctx.receive("a")
+
+    node = w.node(body)
+    execution = await node.start("f")
+    await w.parks(execution)
+    await asyncio.sleep(0.05)
+    assert tries == ["try"]
+    await w.send(execution, "a", 3)
+    assert await node.result(execution) == 3
 
 
 # -- nothing hangs, nothing falls ------------------------------------------------------------------

@@ -151,13 +151,18 @@ class Drive:
     def effect_ended(self, op: Operation, kind: str, data: dict[str, Any], text: str | None = None) -> None:
         """Take the result of an effect, unless the flow has given it up meanwhile."""
         self._effects.pop(op.number, None)
-        if self.state != "driving" or self._end is not None or self._waits is not None or op.future.done():
-            return
-        self._guarded(lambda: self.record(kind, data, text))
+        if self._is_wanted(op):
+            self._guarded(lambda: self.record(kind, data, text))
+
+    def _is_wanted(self, op: Operation) -> bool:
+        return self.state == "driving" and self._end is None and self._waits is None and not op.future.done()
 
     def step_failed(self, op: Operation, error: BaseException) -> None:
         """Take the failure of one try: there is another, or the step has failed."""
         assert isinstance(op.call, StepCall)
+        if not self._is_wanted(op):
+            self._effects.pop(op.number, None)
+            return
         retry = op.call.retry
         attempt = op.attempts + 1
         told = error_of(error, keep_traceback=self.flow.keep_traceback)
@@ -209,13 +214,14 @@ class Drive:
         if self._waits is not None or self._end is not None:
             self._submit()  # what was sent before it has been answered
             return
+        self._collect()
         if self.replay.cancel_requested and not self.replay.cancelling and self.replay.end() is None:
             try:
                 self._tell_cancellation()
             except FlowDiverged as flaw:
                 self._part(flaw, self.replay.recorded_waits)
                 return
-        self._collect()
+            self._collect()
         end = self.replay.end()
         if end is not None:
             self._come_to(end)
@@ -257,6 +263,8 @@ class Drive:
         self._drop_given_up()
 
     def _drop_given_up(self) -> None:
+        if not self.replay.given_up():
+            return  # mostly; a look through thousands of open operations at each result would cost more than all else
         given_up = [number for number, op in self.replay.ops.items() if op.future.done()]
         for number in given_up:
             del self.replay.ops[number]
@@ -306,7 +314,10 @@ class Drive:
 
     def _part(self, flaw: FlowDiverged, recorded: dict[str, list[dict[str, Any]]]) -> None:
         """Park as diverged: what the log waits for stays, with its instants, beside a gate for who mends the code."""
-        log.error("execution %s has diverged: %s", self.execution_id, flaw)
+        log.error(
+            "execution %s has diverged: %s", self.execution_id, flaw,
+            extra={"execution_id": self.execution_id, "flow": self.flow.name, "outcome": "diverged"},
+        )  # fmt: skip
         self._parted = True
         self._stop_effects()
         told = {
@@ -426,7 +437,10 @@ class Drive:
             self._refused(sent, type(error).__name__, "the database could not take what was recorded")
 
     def _refused(self, sent: _Sent, reason: str, message: str) -> None:
-        log.error("execution %s: a write was refused (%s)", self.execution_id, reason)
+        log.error(
+            "execution %s: a write was refused (%s)", self.execution_id, reason,
+            extra={"execution_id": self.execution_id, "outcome": "write-refused", "reason": reason},
+        )  # fmt: skip
         self._stop_effects()
         self._events.clear()
         self._waits = None
