@@ -331,17 +331,17 @@ async def test_starts_wait_for_room_and_never_exceed_it(w: World) -> None:
     node = w.node(body, limits=Limits(executions=100))
     gc.collect()
     began = time.monotonic()
-    tasks = [asyncio.create_task(node.start("f", number)) for number in range(3000)]
+    tasks = [asyncio.create_task(node.start("f", number)) for number in range(10_000)]
     await asyncio.sleep(0)
     biggest = 0
     while not all(task.done() for task in tasks):
         biggest = max(biggest, len(node.runtime.journal._waiting), len(node.driven))
         await asyncio.sleep(0.001)
-    await until(lambda: node.runtime.counts.completed == 3000)
-    assert done == 3000
+    await until(lambda: node.runtime.counts.completed == 10_000)
+    assert done == 10_000
     assert most <= 100
     assert biggest <= 100
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     await until(lambda: node.runtime._promised == 0)
     assert not node.runtime._queue
     assert node.driven == set()

@@ -154,8 +154,9 @@ async def test_whatever_a_log_holds_it_stops_no_other(w: World) -> None:
     await w.send(odd, "a")
     await w.driver.deliver(odd, fence)
     told = items.append_text(odd, fence, [items.event_text("STEP_COMPLETED", {"odd": True})])
-    node = w.node(body)
+    node = w.make(body)
     assert (await node.runtime.gateway.write([told]))[0]["outcome"] == "appended"
+    node.serve()
     await w.send(fine, "a")
     assert await node.result(fine) == 2
     (flaw,) = await until(lambda: _data(w, odd, "FLOW_DIVERGED"))
