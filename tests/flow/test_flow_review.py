@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
+import psycopg
 import pytest
 
-from tests.flow.nodes import OWNER, World, until
+from tests.flow.nodes import OWNER, Lost, World, until
 from tests.flow.sim import Sim, replayed, view
+from underseal.errors import ExecutionFailed
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Retry, flow
 
@@ -155,6 +158,93 @@ async def test_a_step_that_was_given_up_is_not_tried_again(w: World) -> None:
     assert await node.result(execution) == 3
 
 
+@pytest.mark.clause("E6", "E8")
+async def test_no_child_is_begun_by_a_driver_that_lost_its_claim(w: World) -> None:
+    @flow("child")
+    async def child(ctx: Ctx) -> None:
+        await ctx.receive("never")
+
+    @flow("f")
+    async def body(ctx: Ctx) -> None:
+        await ctx.run("s", give)
+        await ctx.child("child")
+
+    stale = w.node(body, lease=timedelta(seconds=1))
+    stop = stale.faults.stop_at('"verb":"start","execution_id":"f1~')
+    execution = await stale.start("f", execution_id="f1")
+    await until(stop.reached.is_set)
+    stale.faults.away("write", "renew", "claim", "head", "read", "refence")
+    stop.go.set()
+    await asyncio.sleep(1.1)
+    w.expire_claims(execution)
+    await w.executions.cancel(execution, OWNER, force=True)
+    stale.faults.back()
+    await asyncio.sleep(1.0)
+    assert w.admin.execute("select member from underseal.execution where member <> ''").fetchall() == []
+
+
+class Desk:
+    """Takes requests of flows, where it is not away."""
+
+    def __init__(self) -> None:
+        self.asked: list[UUID] = []
+
+    async def request(self, kind: str, principal: str, params: Any, operation_id: UUID) -> UUID:
+        """Never answers."""
+        self.asked.append(operation_id)
+        raise Lost("connection refused")
+
+    async def cancel(self, operation_id: UUID, principal: str) -> None:
+        """There is nothing."""
+
+
+@pytest.mark.clause("E6", "E8")
+async def test_no_operation_is_requested_by_a_driver_whose_claim_ran_out(w: World) -> None:
+    @flow("f")
+    async def body(ctx: Ctx) -> None:
+        await ctx.hold("pay", {})
+
+    desk = Desk()
+    stale = w.node(body, lease=timedelta(seconds=1), holds=desk)
+    execution = await stale.start("f")
+    await until(lambda: desk.asked)
+    stale.faults.away("renew", "claim")
+    await asyncio.sleep(1.2)
+    asked = len(desk.asked)
+    w.expire_claims(execution)
+    await w.executions.cancel(execution, OWNER, force=True)
+    await asyncio.sleep(0.5)
+    stale.faults.back()
+    await asyncio.sleep(0.5)
+    assert len(desk.asked) == asked
+    assert len(set(desk.asked)) == 1
+
+
+@pytest.mark.clause("E6")
+async def test_nothing_starts_while_nobody_knows_what_became_of_a_write(w: World) -> None:
+    ran: list[int] = []
+
+    async def count(number: int) -> None:
+        ran.append(number)
+
+    @flow("f", journal="behind")
+    async def body(ctx: Ctx) -> int:
+        for number in range(200):
+            await ctx.run("s", count, number)
+        return len(ran)
+
+    node = w.node(body)
+    node.faults.lose("write", "after", 2)
+    execution = await node.start("f")
+    node.faults.away("write", "head")
+    await until(lambda: node.faults.calls["head"] > 1)
+    seen = len(ran)
+    await asyncio.sleep(0.3)
+    assert len(ran) <= seen + 1 < 200
+    node.faults.back()
+    await node.result(execution)
+
+
 # -- nothing hangs, nothing falls ------------------------------------------------------------------
 
 
@@ -166,6 +256,23 @@ class Odd(dict[str, Any]):
         raise RuntimeError("odd")
 
 
+@pytest.mark.clause("E6")
+async def test_an_output_that_raises_fails_its_flow_and_no_other(w: World) -> None:
+    @flow("odd")
+    async def odd(ctx: Ctx) -> Any:
+        await ctx.run("s", give)
+        return Odd(a=1)
+
+    @flow("f")
+    async def body(ctx: Ctx) -> int:
+        return await ctx.run("s", give, 1)
+
+    node = w.node(odd, body)
+    with pytest.raises(ExecutionFailed, match="NotRecordable"):
+        await node.run("odd")
+    assert await node.run("f") == 1
+
+
 class Oddity(type):
     """A class of errors that says nothing of what belongs to it."""
 
@@ -175,6 +282,40 @@ class Oddity(type):
 
 class OddError(Exception, metaclass=Oddity):
     """An error of it."""
+
+
+@pytest.mark.clause("E6", "E8")
+async def test_an_effect_that_falls_leaves_its_execution_to_others(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def boom() -> None:
+        raise ValueError("no")
+
+    @flow("f")
+    async def body(ctx: Ctx) -> None:
+        await ctx.run("s", boom, retry=Retry(attempts=2, only=(OddError,)))
+
+    node = w.node(body)
+    execution = await node.start("f")
+    await until(lambda: not node.driven, 3)
+    await until(lambda: w.wakes(execution)[0]["claimed_by"] is None, 3)
+
+
+@pytest.mark.clause("E8")
+@pytest.mark.parametrize(
+    "error",
+    [psycopg.errors.ReadOnlySqlTransaction(), psycopg.errors.InsufficientPrivilege(),
+     psycopg.errors.IdleInTransactionSessionTimeout()],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+async def test_a_database_that_cannot_be_written_to_fails_no_flow(w: World, error: psycopg.Error) -> None:
+    @flow("f")
+    async def body(ctx: Ctx) -> int:
+        return await ctx.run("s", give, 1)
+
+    node = w.node(body)
+    node.faults.lose("write", "before", 2, error)
+    assert await node.run("f") == 1
 
 
 @pytest.mark.clause("E5")

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import psycopg
 from psycopg_pool import PoolTimeout
 
+from underseal.errors import KernelError
 from underseal.foundation.steps import Row
 
 log = logging.getLogger("underseal.flow")
@@ -26,6 +27,24 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 5.0
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, OSError)
 """What a database that is away raises; what was sent may have been done."""
+_NOBODYS_FAULT = frozenset({"US008", "US009", "US011", "US012"})
+
+
+class NotWritten(OSError):  # noqa: N818 -- what has happened
+    """An item was not written, or nobody knows whether it was: whoever may still write it can ask again."""
+
+
+def _is_an_items_fault(error: Exception) -> bool:
+    """Whether it may be what one item holds that made a call fail, and not the state in which the database is.
+
+    A database that can be read only, misses a grant, or is being upgraded takes the same item later.
+    """
+    if isinstance(error, KernelError):
+        return error.sqlstate not in _NOBODYS_FAULT
+    if isinstance(error, psycopg.Error):
+        too_much = (error.sqlstate or "").startswith(("54", "XX"))
+        return too_much or isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+    return not isinstance(error, AWAY)
 
 
 class Writer(Protocol):
@@ -102,15 +121,15 @@ class Journal:
             try:
                 await self._send(batch)
                 pause = 0.0
-            except AWAY as error:
+            except Exception as error:  # noqa: BLE001 -- whatever it is, it is to be written yet
                 pause = min(_LONGEST_PAUSE, pause * 2 or _FIRST_PAUSE)
                 log.warning(
-                    "the database is away (%s); %s writes are tried again in %.2f s",
+                    "nothing can be written (%s); %s writes are tried again in %.2f s",
                     type(error).__name__, len(batch), pause,
                 )  # fmt: skip
-                await asyncio.sleep(pause)
                 for writer, _ in batch:
                     writer.uncertain()
+                await asyncio.sleep(pause)
 
     def _gather(self) -> list[tuple[Writer, str]]:
         batch: list[tuple[Writer, str]] = []
@@ -130,9 +149,10 @@ class Journal:
     async def _send(self, batch: list[tuple[Writer, str]]) -> None:
         try:
             rows = await self._write([item for _, item in batch])
-        except AWAY:
-            raise
-        except Exception as error:  # noqa: BLE001 -- one item's fault must not be its neighbours'
+        except Exception as error:
+            if not _is_an_items_fault(error):
+                raise
+            # one item's fault must not be its neighbours'
             if len(batch) == 1:
                 batch[0][0].impossible(error)
                 return
@@ -143,8 +163,8 @@ class Journal:
         for (writer, _), row in zip(batch, rows, strict=True):
             try:
                 writer.answered(row)
-            except Exception:
-                log.exception("one that wrote could not go on; the others do")
+            except Exception as error:  # noqa: BLE001 -- what it says may hold a value
+                log.error("one that wrote could not go on (%s); the others do", type(error).__name__)
                 writer.uncertain()
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
 from underseal.flow import items
-from underseal.flow.effects import EFFECTS, cancel_begun
+from underseal.flow.effects import cancel_begun, carry_out
 from underseal.flow.operation import Operation, StepCall
 from underseal.flow.replay import DIVERGED, DIVERGED_GATE, NEWS, End, FlowDiverged, Replay, open_waits
 from underseal.flow.values import NotRecordable, error_of, text_of
@@ -278,6 +278,8 @@ class Drive:
             self._ready = [op for op in self._ready if not op.future.done()]
 
     def _start_ready(self) -> None:
+        if self._doubtful:
+            return  # whoever cannot tell what was written may have lost the execution
         for op in self._ready:
             if op.kind == "hold" and op.intent is None:
                 # its id is on disk before it is used, so that a repetition after a crash is no second request
@@ -293,7 +295,7 @@ class Drive:
         waiting = []
         for op in self._ready:
             if durable or (self.flow.journal == "behind" and op.kind != "hold"):
-                self._effects[op.number] = asyncio.create_task(EFFECTS[op.kind](self, op))
+                self._effects[op.number] = asyncio.create_task(carry_out(self, op))
             else:
                 waiting.append(op)
         self._ready = waiting

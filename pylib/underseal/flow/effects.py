@@ -27,6 +27,20 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
 
 
+async def carry_out(drive: Drive, op: Operation) -> None:
+    """Do what an operation asks for. What falls where nothing should is left to whoever claims it later."""
+    try:
+        await EFFECTS[op.kind](drive, op)
+    except Exception as error:  # noqa: BLE001 -- one execution's fault must not stop the others
+        log.error(
+            "execution %s: %s %s could not be carried out (%s), and is left for a while",
+            drive.execution_id, op.kind, op.name, type(error).__name__,
+            extra={"execution_id": drive.execution_id, "outcome": "put-off"},
+        )  # fmt: skip
+        if drive.state == "driving":
+            drive.runtime.put_off(drive)
+
+
 async def run_step(drive: Drive, op: Operation) -> None:
     """One try of a step."""
     assert isinstance(op.call, StepCall)
@@ -69,16 +83,17 @@ async def start_child(drive: Drive, op: Operation) -> None:
     """Start a child; its id follows from the operation, so a repetition after a crash finds it."""
     call = op.call
     assert isinstance(call, ChildCall)
-    if not await drive.runtime.may_act(drive):
-        return
     try:
         value = text_of(call.value, "the input of a child")
     except NotRecordable as flaw:
         _refuse(drive, op, error_of(flaw))
         return
-    row = await drive.runtime.start_child(
-        items.start_text(call.execution_id, call.flow, call.version, drive.replay.owner, value, None, "")
+    item = items.start_text(call.execution_id, call.flow, call.version, drive.replay.owner, value, None, "")
+    row = await through_outage(
+        drive, lambda: drive.runtime.start_child(item, drive.execution_id), claimed=True
     )
+    if row is None:
+        return
     if row["outcome"] in ("started", "exists"):
         told = {"op": op.number, "name": op.name, "flow": call.flow, "execution_id": call.execution_id}
         drive.effect_ended(op, "CHILD_STARTED", told)
@@ -95,13 +110,13 @@ async def request_hold(drive: Drive, op: Operation) -> None:
     """Request an operation under the id that was recorded, and have its end sent here."""
     call = op.call
     assert isinstance(call, HoldCall)
-    if not await drive.runtime.may_act(drive):
-        return
     assert op.intent is not None
     intent = UUID(op.intent)
     try:
         operation_id = await through_outage(
-            drive, lambda: drive.runtime.holds.request(call.type, drive.replay.owner, call.params, intent)
+            drive,
+            lambda: drive.runtime.holds.request(call.type, drive.replay.owner, call.params, intent),
+            claimed=True,
         )
         if operation_id is None:
             return
@@ -146,15 +161,16 @@ async def cancel_begun(drive: Drive, begun: list[dict[str, str]]) -> None:
     drive.effect_dropped(0)
 
 
-async def through_outage(drive: Drive, act: Callable[[], Awaitable[T]]) -> T | None:
+async def through_outage(drive: Drive, act: Callable[[], Awaitable[T]], *, claimed: bool = False) -> T | None:
     """Do something with the database, again and again while it is away; None once the execution is not driven here.
 
     Parameters:
         drive: for whom.
         act: what is done; it bears repetition.
+        claimed: whether it may be done only while the claim holds, each time.
     """
     pause = _FIRST_PAUSE
-    while drive.state == "driving":
+    while drive.state == "driving" and (not claimed or await drive.runtime.may_act(drive)):
         try:
             return await act()
         except AWAY:

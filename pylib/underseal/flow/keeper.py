@@ -28,6 +28,9 @@ class Keeper(Protocol):
     def dropped(self, execution_id: str) -> None:
         """It parked, ended, was given back or lost."""
 
+    def holds(self, execution_id: str) -> bool:
+        """Whether its claim holds at this instant."""
+
     async def entitled(self, execution_id: str) -> bool:
         """Whether an effect of it may be started now."""
 
@@ -58,18 +61,20 @@ class ClaimKeeper:
         """It parked, ended, was given back or lost."""
         self._until.pop(execution_id, None)
 
+    def holds(self, execution_id: str) -> bool:
+        """Whether its claim holds at this instant."""
+        until = self._until.get(execution_id)
+        return until is not None and asyncio.get_running_loop().time() < until
+
     async def entitled(self, execution_id: str) -> bool:
         """Whether an effect of it may be started now; waits for a renewal where the claim may have run out."""
-        loop = asyncio.get_running_loop()
-        while True:
-            until = self._until.get(execution_id)
-            if until is None:
-                return False
-            if loop.time() < until:
+        while execution_id in self._until:
+            if self.holds(execution_id):
                 return True
             self._renewed.clear()
             self._due.set()
             await self._renewed.wait()
+        return False
 
     async def run(self) -> None:
         """Renew until cancelled: each third of a lease, and when somebody asks."""

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from underseal.errors import ExecutionAlreadyExistsError, ExecutionFailed, ExecutionRefusedError, FlowError
 from underseal.flow import items
-from underseal.flow.batches import AWAY, Batcher, Journal
+from underseal.flow.batches import AWAY, Batcher, Journal, NotWritten
 from underseal.flow.checkpoints import Checkpoints
 from underseal.flow.definition import Flow, Flows
 from underseal.flow.drive import Drive
@@ -481,10 +481,17 @@ class FlowRuntime:
         self.lost(drive, "claim")
         return False
 
-    async def start_child(self, item: str) -> Row:
-        """Have another execution started."""
-        writer = _Start(item, self.journal)
-        return await writer.answer
+    async def start_child(self, item: str, parent: str | None = None) -> Row:
+        """Have another execution started.
+
+        Parameters:
+            item: its start.
+            parent: the execution whose claim must hold as it is sent; None for none.
+
+        Errors:
+            NotWritten: nobody knows whether it was, or the claim did not hold any more.
+        """
+        return await _Start(item, self.journal, lambda: parent is None or self.keeper.holds(parent)).answer
 
     def _forget(self, drive: Drive, state: Any) -> None:
         self.keeper.dropped(drive.execution_id)
@@ -836,27 +843,30 @@ class _Awaited:
 class _Start:
     """The start of an execution that is not driven by whoever asks for it."""
 
-    def __init__(self, item: str, journal: Journal) -> None:
-        self._item: str | None = item
-        self._text = item
+    def __init__(self, item: str, journal: Journal, allowed: Callable[[], bool]) -> None:
+        self._item = item
         self._journal = journal
+        self._allowed = allowed
         self.answer: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
         journal.submit(self)
 
     def take(self) -> str | None:
-        item, self._item = self._item, None
-        return item
+        if self.answer.done():
+            return None  # whoever wanted it is gone
+        if self._allowed():
+            return self._item
+        self.uncertain()
+        return None
 
     def answered(self, row: Row) -> None:
         if row["reason"] == "same-execution":
-            self.uncertain()  # it is being driven, and was written to in the same call
+            self._journal.submit(self)  # it is being driven, and was written to in the same call
         elif not self.answer.done():
             self.answer.set_result(row)
 
     def uncertain(self) -> None:
-        # its id is its own: a second start finds the first
-        self._item = self._text
-        self._journal.submit(self)
+        if not self.answer.done():
+            self.answer.set_exception(NotWritten("expected an answer to a start, found none"))
 
     def impossible(self, error: Exception) -> None:
         self.answered(
