@@ -451,6 +451,10 @@ UNDONE = Scenario("undone", _begin_nothing, _cancel, {"start": "undone", "serve"
 DROPPED = Scenario("dropped", _begin_nothing, _cancel, {"start": "dropped", "serve": ["dropped", "waits"]})
 
 
+SIDE_BY_SIDE = ({"left", "right", "flaky"}, {"lay", "dig", "try"}, {"close", "sweep", "tidy"})
+"""Steps that may run at the same time; of all others at most one is in flight."""
+
+
 def differences(played: Played, rehearsed: Played) -> list[str]:
     """How what was played differs from an undisturbed run; empty for not at all."""
     found = list(played.faults)
@@ -461,6 +465,9 @@ def differences(played: Played, rehearsed: Played) -> list[str]:
     repeatable: Counter[Key] = Counter()
     for death in played.deaths:
         repeatable.update(death.in_flight)
+        steps = {name for _, _, _, name in death.in_flight}
+        if len(death.in_flight) > 1 and not any(steps <= group for group in SIDE_BY_SIDE):
+            found.append(f"{death.process} had {sorted(steps)} in flight at once")
     for key in {*played.effects, *rehearsed.effects}:
         most = rehearsed.effects[key] + repeatable[key]
         if not rehearsed.effects[key] <= played.effects[key] <= most:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -13,6 +13,7 @@ from tests.crash.stage import DROPPED, EVERYTHING, UNDONE, Kill, Played, Scenari
 SCENARIOS = {one.name: one for one in (EVERYTHING, UNDONE, DROPPED)}
 WRITES = ("write", "hold", "await_operation", "cancel", "cancel_hold", "deliver")
 AT_ONCE = 4
+Check = Callable[[str, Sequence[Sequence[Kill]]], None]
 
 
 @pytest.fixture(scope="session")
@@ -43,10 +44,10 @@ def boundaries(played: Played, *, all_of_them: bool = False) -> list[list[Kill]]
 
 async def play_all(
     stage: Stage, scenario: Scenario, rehearsed: Played, series: Sequence[Sequence[Kill]]
-) -> list[str]:
-    """Play each series of kills; what was different, and at which."""
+) -> tuple[list[str], list[str]]:
+    """Play each series of kills: what was different and at which, and which steps were in flight."""
     turns = asyncio.Semaphore(AT_ONCE)
-    never = 0
+    never, in_flight = 0, []
 
     async def one(number: int, kills: Sequence[Kill]) -> list[str]:
         nonlocal never
@@ -55,6 +56,8 @@ async def play_all(
             tag = f"{scenario.name}-{len(series)}-{number}-{which.replace(' ', '-')}"
             played = await stage.play(scenario, tag, kills)
         never += played.deaths[0].at is None
+        steps = sorted(key for death in played.deaths for key in death.in_flight)
+        in_flight.extend([f"{which}: {member or 'first'} {name}" for member, _, _, name in steps])
         deaths = "; ".join(f"{death.at}, in flight {sorted(death.in_flight)}" for death in played.deaths[:3])
         return [f"killed {which} [{deaths}]: {fault}" for fault in differences(played, rehearsed)]
 
@@ -63,13 +66,21 @@ async def play_all(
     faults = [fault for faults in found for fault in faults]
     if never > len(series) // 5:
         faults.append(f"{never} of {len(series)} kills were never come to")
-    return faults
+    return faults, in_flight
 
 
-def check(stage: Stage, scenario: Scenario, rehearsed: Played, series: Sequence[Sequence[Kill]]) -> None:
-    """Play each series of kills, and see that nothing is different."""
-    faults = asyncio.run(play_all(stage, scenario, rehearsed, series))
-    assert not faults, "\n".join(fault[:600] for fault in faults[:20])
+@pytest.fixture
+def check(
+    stage: Stage, rehearsed: dict[str, Played], record_property: Callable[[str, object], None]
+) -> Check:
+    """Play each series of kills, and see that nothing is different; the report says which steps were in flight."""
+
+    def play(name: str, series: Sequence[Sequence[Kill]]) -> None:
+        faults, in_flight = asyncio.run(play_all(stage, SCENARIOS[name], rehearsed[name], series))
+        record_property("in flight when killed", "; ".join(in_flight))
+        assert not faults, "\n".join(fault[:600] for fault in faults[:20])
+
+    return play
 
 
 PARTS = 4
@@ -78,37 +89,32 @@ PARTS = 4
 @pytest.mark.clause("E5", "E6", "E8")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_killed_anywhere_a_flow_of_everything_ends_as_if_nothing_had_been(
-    stage: Stage, rehearsed: dict[str, Played], part: int
+    check: Check, rehearsed: dict[str, Played], part: int
 ) -> None:
-    played = rehearsed["all"]
-    check(stage, EVERYTHING, played, boundaries(played)[part::PARTS])
+    check("all", boundaries(rehearsed["all"])[part::PARTS])
 
 
 @pytest.mark.clause("E6", "E8")
 @pytest.mark.parametrize("name", ["undone", "dropped"])
 def test_killed_anywhere_a_cancelled_flow_is_cancelled_with_what_it_began(
-    stage: Stage, rehearsed: dict[str, Played], name: str
+    check: Check, rehearsed: dict[str, Played], name: str
 ) -> None:
-    played = rehearsed[name]
-    check(stage, SCENARIOS[name], played, boundaries(played))
+    check(name, boundaries(rehearsed[name]))
 
 
 @pytest.mark.clause("E5", "E6", "E8")
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed_again_and_again_it_ends_all_the_same(
-    stage: Stage, rehearsed: dict[str, Played], name: str
-) -> None:
-    series = [[Kill("write", 2, "after")] * 30, [Kill("write", 3, "before")] * 30]
-    check(stage, SCENARIOS[name], rehearsed[name], series)
+def test_killed_again_and_again_it_ends_all_the_same(check: Check, name: str) -> None:
+    check(name, [[Kill("write", 2, "after")] * 30, [Kill("write", 3, "before")] * 30])
 
 
 @pytest.mark.soak
 @pytest.mark.clause("E5", "E6", "E8")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_at_every_call_it_ends_as_if_nothing_had_been(
-    stage: Stage, rehearsed: dict[str, Played], name: str
+    check: Check, stage: Stage, rehearsed: dict[str, Played], name: str
 ) -> None:
     played = rehearsed[name]
     stage.connections = 4
     pairs = [[one, *other] for (one,), other in pairwise(boundaries(played))]
-    check(stage, SCENARIOS[name], played, [*boundaries(played, all_of_them=True), *pairs])
+    check(name, [*boundaries(played, all_of_them=True), *pairs])
