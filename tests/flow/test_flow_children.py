@@ -155,7 +155,7 @@ async def test_a_flow_goes_on_as_new_with_its_inbox(w: World) -> None:
     execution = await node.start("f", 1)
     for number in range(3):
         await w.send(execution, "m", number)
-    assert await node.result(execution) == [3, 2, f"{execution}~leaf-3-2"]
+    assert await node.result(execution) == [3, 2, f"{execution}~leaf-2r3"]
     assert [await w.status(one) for one in (execution, f"{execution}~2", f"{execution}~3")] == [
         "continued", "continued", "completed",
     ]  # fmt: skip

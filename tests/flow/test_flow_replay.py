@@ -288,10 +288,10 @@ def test_two_errors_of_a_group_are_no_wish_to_continue() -> None:
     ("parent", "name", "number", "child"),
     [
         ("c", "pay", 3, "c~pay-3"),
-        ("c~2", "pay", 3, "c~pay-2-3"),
+        ("c~2", "pay", 3, "c~pay-3r2"),
         ("c~pay-3", "sub", 1, "c~pay-3:sub-1"),
-        ("c~pay-3.2", "sub", 1, "c~pay-3:sub-2-1"),
-        ("c~pay-3:sub-1.12", "x", 4, "c~pay-3:sub-1:x-12-4"),
+        ("c~pay-3.2", "sub", 1, "c~pay-3:sub-1r2"),
+        ("c~pay-3:sub-1.12", "x", 4, "c~pay-3:sub-1:x-4r12"),
     ],
 )
 @pytest.mark.clause("E6")

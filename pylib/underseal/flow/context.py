@@ -25,6 +25,7 @@ P = ParamSpec("P")
 _ONCE: Final = Retry()
 _CHILD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,59}")
 _LONGEST_NAME: Final = 150
+_LAST_VERSION: Final = 2**31 - 1
 _LONGEST_MEMBER: Final = 90
 """Of the 100 characters that the kernel allows some are left for the numbers of continuations."""
 
@@ -131,7 +132,7 @@ class FlowContext:
             flow: the flow, or its name.
             value: its input, JSON.
             name: a letter, then letters, digits, `_` and `-`, at most 60; the flow's name if not given.
-            version: of a flow that is given by name.
+            version: of a flow that is given by name, from 1.
 
         Returns: an arm; await it, or select it. `id` is its execution id.
 
@@ -141,6 +142,7 @@ class FlowContext:
         Source: clause E6.
         """
         flow_name = flow.name if isinstance(flow, Flow) else flow
+        _demand_version(version)
         label = name if name is not None else re.sub(r"[^A-Za-z0-9_-]+", "_", flow_name)[:60]
         if not _CHILD.fullmatch(label):
             raise FlowError(
@@ -244,13 +246,21 @@ class FlowContext:
         Parameters:
             value: the successor's input.
             flow: another flow.
-            version: another version of it; of a flow that is given as such, its own.
+            version: another version of it, from 1; of a flow that is given as such, its own.
 
         Source: clause E6.
         """
+        if version is not None:
+            _demand_version(version)
         if isinstance(flow, Flow):
             raise ContinueAsNew(value, flow.name, flow.version)
         raise ContinueAsNew(value, flow, version)
+
+
+def _demand_version(version: int) -> None:
+    # it goes into the text of an item as it is
+    if type(version) is not int or not 1 <= version <= _LAST_VERSION:
+        raise FlowError(f"expected a version from 1 to {_LAST_VERSION}, found another")
 
 
 def _demand_name(name: str) -> None:

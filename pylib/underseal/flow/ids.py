@@ -44,7 +44,8 @@ def child_id(execution_id: str, name: str, number: int) -> str:
     chain, _, member = execution_id.partition("~")
     run = _RUN.search(member)
     line = member[: run.start()] if run else member
-    which = f"{run.group(1)}-{number}" if run else str(number)
+    # the run stands last: before the number it would be taken for the end of another child's name
+    which = f"{number}r{run.group(1)}" if run else str(number)
     return f"{chain}~{line}{':' if line else ''}{name}-{which}"
 
 
