@@ -13,9 +13,10 @@ import pytest
 
 from tests.flow.nodes import OWNER, Lost, World, until
 from tests.flow.sim import Sim, replayed, view
-from underseal.errors import ExecutionFailed
+from underseal.errors import ExecutionFailed, FlowError
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Retry, flow
+from underseal.flow.ids import child_id
 
 Ctx = FlowContext
 
@@ -337,7 +338,77 @@ async def test_a_flow_that_goes_round_is_parked_and_no_other_waits(w: World) -> 
     assert await node.run("f") == 1
 
 
+@pytest.mark.clause("E6")
+async def test_who_waits_for_a_runtime_that_ends_is_told(w: World) -> None:
+    @flow("f")
+    async def body(ctx: Ctx) -> Any:
+        return await ctx.receive("never")
+
+    node = w.node(body)
+    execution = await node.start("f")
+    waiting = asyncio.create_task(node.runtime.result(execution))
+    await w.parks(execution)
+    node.faults.shut("write")
+    starting = asyncio.create_task(node.runtime.start("f", OWNER))
+    await until(lambda: len(node.driven) == 1)
+    await node.kill()
+    for one in (waiting, starting):
+        with pytest.raises(FlowError):
+            await asyncio.wait_for(one, 3)
+
+
+@pytest.mark.clause("E8")
+async def test_a_start_that_is_taken_over_before_it_is_known_has_begun(w: World) -> None:
+    @flow("f")
+    async def body(ctx: Ctx) -> int:
+        return await ctx.run("s", give, 1)
+
+    node = w.node(body)
+    node.faults.lose("write", "after")
+    starting = asyncio.create_task(node.start("f", execution_id="mine"))
+    await until(lambda: node.faults.calls["write"] == 1)
+    node.faults.away("write", "renew")
+    await until(lambda: w.wakes("mine"))
+    w.expire_claims("mine")
+    await until(lambda: node.runtime.counts.claimed == 1)
+    node.faults.back()
+    assert await asyncio.wait_for(starting, 3) == "mine"
+    assert await node.result("mine") == 1
+
+
 # -- messages --------------------------------------------------------------------------------------
 
 
 # -- ids and versions ------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("E6")
+def test_no_two_children_of_a_line_share_an_id() -> None:
+    asked = [
+        (parent, name, number)
+        for parent in ("c", "c~2", "c~3", "c~22")
+        for name in ("a", "a-2", "a-2-2", "a-2r2", "a-22", "a-3")
+        for number in (2, 3, 22, 222)
+    ]
+    assert len({child_id(*one) for one in asked}) == len(asked)
+
+
+@pytest.mark.clause("E2f", "E6")
+@pytest.mark.parametrize("version", ['1,"principal":"mallory"', 0, -1, True, 1.5, 2**31])
+async def test_a_version_is_a_number(w: World, version: Any) -> None:
+    @flow("child")
+    async def child(ctx: Ctx) -> str:
+        return ctx.owner
+
+    @flow("f")
+    async def body(ctx: Ctx) -> str:
+        return str(await ctx.child("child", version=version))
+
+    @flow("g")
+    async def on(ctx: Ctx) -> None:
+        ctx.continue_as_new(flow="child", version=version)
+
+    node = w.node(child, body, on)
+    for name in ("f", "g"):
+        with pytest.raises(ExecutionFailed, match="FlowError"):
+            await node.run(name)

@@ -147,6 +147,7 @@ class FlowRuntime:
         self.holds: Holds = NoHolds() if holds is None else holds
         self.limits = limits or Limits()
         self.draining = False
+        self._over = False
         self.counts = Counts()
         self._mint = Mint()
         self.journal = Journal(gateway.write, lanes=self.limits.lanes)
@@ -206,9 +207,14 @@ class FlowRuntime:
                     if self._hint is not None:
                         group.create_task(self._hint(self.look))
         finally:
-            # what is not written any more must not run any more
+            # what is not written any more must not run any more, and nobody is to wait for it
+            self.draining = self._over = True
             for drive in list(self.active.values()):
                 self._forget(drive, "gone")
+            self._admit()
+            for one in list(self._awaited.values()):
+                one.give_up(_stopped())
+            self._end_starts()
             for task in self._background:
                 task.cancel()
             if self._close is not None:
@@ -230,13 +236,14 @@ class FlowRuntime:
         await self._until(lambda: not self.active, grace)
         for drive in list(self.active.values()):
             self.give_back(drive)
-        for waiting in self._starting.values():
-            if not waiting.done():
-                waiting.set_exception(
-                    FlowError("expected a runtime that goes on, found one that has stopped")
-                )
+        self._end_starts()
         if self._background:
             await asyncio.wait(self._background, timeout=_LAST_WORDS)
+
+    def _end_starts(self) -> None:
+        for waiting in self._starting.values():
+            if not waiting.done():
+                waiting.set_exception(_stopped())
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         with suppress(TimeoutError):
@@ -280,6 +287,7 @@ class FlowRuntime:
             if chosen in self.active or chosen in self._starting:
                 raise ExecutionAlreadyExistsError(chosen, "expected an id that is free, found one in use")
         except BaseException:
+            self._space.set()
             self._admit()  # somebody else may have its place
             raise
         loop = asyncio.get_running_loop()
@@ -356,6 +364,9 @@ class FlowRuntime:
                 try:
                     end = await self.gateway.end(execution_id)
                 except AWAY:
+                    if self._over:
+                        one.give_up(_stopped())
+                        return
                     end = None
                 except Exception as error:  # noqa: BLE001 -- whoever waits is told
                     if not one.end.done():
@@ -380,6 +391,9 @@ class FlowRuntime:
         """Its start is on disk."""
         self.counts.started += 1
         self.keeper.held(drive.execution_id, drive.since)
+        self._start_known(drive)
+
+    def _start_known(self, drive: Drive) -> None:
         waiting = self._starting.pop(drive.execution_id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
@@ -575,6 +589,7 @@ class FlowRuntime:
                 continue
             old = self.active.get(claim.execution_id)
             if old is not None:
+                self._start_known(old)  # whoever waits for its start: it has begun, and is driven here
                 self.lost(old, "claimed anew")
             drive = Drive(self, code, claim.execution_id, claim.fence, since=since, head=claim.head)
             self.active[claim.execution_id] = drive
@@ -833,9 +848,12 @@ class _Awaited:
     waiting: int = 0
     looking: asyncio.Task[None] | None = None
 
-    def give_up(self) -> None:
-        """Nobody waits any more."""
-        self.end.cancel()
+    def give_up(self, why: Exception | None = None) -> None:
+        """Nobody waits any more, or nobody can tell."""
+        if why is None:
+            self.end.cancel()
+        elif not self.end.done():
+            self.end.set_exception(why)
         if self.looking is not None:
             self.looking.cancel()
 
@@ -876,6 +894,10 @@ class _Start:
                 "message": "the database could not take it",
             }
         )
+
+
+def _stopped() -> FlowError:
+    return FlowError("expected a runtime that goes on, found one that has stopped")
 
 
 def _reread(text: str) -> Any:
