@@ -120,3 +120,16 @@ async def test_claims_are_renewed_each_third_of_a_lease() -> None:
         await asyncio.sleep(0.4)
         assert 3 <= len(renewals.asked) <= 9
         assert keeper._until["a"] > now()
+
+
+@pytest.mark.clause("E8")
+async def test_it_ends_when_it_is_told_to_whatever_comes_at_the_same_time() -> None:
+    lost: list[str] = []
+    keeper = ClaimKeeper(cast("Any", Renewals()), timedelta(seconds=30), lost.append)
+    task = asyncio.create_task(keeper.run())
+    await asyncio.sleep(0.01)
+    keeper._due.set()
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=1)
+    task.cancel()
+    assert done == {task}

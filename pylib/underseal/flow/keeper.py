@@ -79,8 +79,10 @@ class ClaimKeeper:
     async def run(self) -> None:
         """Renew until cancelled: each third of a lease, and when somebody asks."""
         while True:
+            # not wait_for, which may swallow a cancellation that comes together with what it waits for
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), self._lease / 3)
+                async with asyncio.timeout(self._lease / 3):
+                    await self._due.wait()
             self._due.clear()
             if self._until:
                 await self._renew()
