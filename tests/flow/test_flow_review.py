@@ -17,6 +17,7 @@ from underseal.errors import ExecutionFailed, FlowError
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Retry, flow
 from underseal.flow.ids import child_id
+from underseal.flow.runtime import Limits
 
 Ctx = FlowContext
 
@@ -377,6 +378,86 @@ async def test_a_start_that_is_taken_over_before_it_is_known_has_begun(w: World)
 
 
 # -- messages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("E6", "I1a")
+async def test_a_message_for_a_receive_that_was_given_up_waits_for_the_next(w: World) -> None:
+    @flow("f")
+    async def body(ctx: Ctx) -> Any:
+        async def one(topic: str) -> Any:
+            return await ctx.receive(topic)
+
+        tasks = [asyncio.ensure_future(one(topic)) for topic in ("a", "b")]
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        first = [task.result() for task in done]
+        await ctx.run("s", give)
+        return [first, await ctx.receive("b"), await ctx.receive("b")]
+
+    execution = await w.begin("f")
+    node = w.node(body)
+    await w.parks(execution)
+    await node.stop()
+    for topic, text in (("a", "a1"), ("b", "b1"), ("b", "b2")):
+        await w.send(execution, topic, text)
+    node = w.node(body)
+    assert await node.result(execution) == [["a1"], "b1", "b2"]
+    log = [(event.type, dict(event.data or {})) for event in await w.log(execution)]
+    for upto in range(1, len(log)):
+        replayed(body, log[:upto]).close()
+
+
+# -- what a cancellation takes along ---------------------------------------------------------------
+
+
+@pytest.mark.clause("E6")
+def test_what_was_given_up_on_its_way_is_cancelled_with_its_flow() -> None:
+    async def body(ctx: Ctx) -> None:
+        held = asyncio.ensure_future(ctx.hold("pay", {}))
+        await ctx.run("s", give)
+        held.cancel()
+        await ctx.receive("a")
+
+    with Sim(body) as sim:
+        sim.record("HOLD_REQUESTED", op=1, type="pay", operation_id="o1")
+        sim.done("s")
+        assert sim.replay.under_way() == [{"hold": "o1"}]
+
+
+@pytest.mark.clause("E6")
+async def test_a_child_that_was_given_up_on_its_way_is_cancelled_with_its_flow(w: World) -> None:
+    @flow("child")
+    async def child(ctx: Ctx) -> None:
+        await ctx.receive("never")
+
+    @flow("f")
+    async def body(ctx: Ctx) -> None:
+        begun = asyncio.ensure_future(ctx.child("child"))
+        await ctx.run("s", until, stop.reached.is_set)
+        begun.cancel()
+        await ctx.receive("a")
+
+    node = w.node(body, limits=Limits(lanes=4))
+    stop = node.faults.stop_at('"verb":"start","execution_id":"f1~')
+    execution = await node.start("f", execution_id="f1")
+    await w.parks(execution)
+    stop.go.set()
+    await until(lambda: w.admin.execute("select from underseal.execution where member <> ''").fetchall())
+    await w.executions.cancel(execution, OWNER)
+    await w.comes_to(execution, "cancelled")
+    assert await w.status("f1~child-1") == "cancelled"
+
+
+@pytest.mark.clause("E6")
+def test_an_operation_that_was_there_before_is_not_taken_back() -> None:
+    async def body(ctx: Ctx) -> None:
+        await ctx.hold("pay", {})
+
+    with Sim(body) as sim:
+        sim.record("HOLD_REQUESTED", op=1, type="pay", operation_id="mine")
+        sim.record("HOLD_OPENED", op=1, type="pay", operation_id="anns")
+        assert sim.replay.under_way() == []
 
 
 # -- ids and versions ------------------------------------------------------------------------------

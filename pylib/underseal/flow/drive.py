@@ -17,7 +17,7 @@ from uuid import UUID
 
 from underseal.flow import items
 from underseal.flow.effects import cancel_begun, carry_out
-from underseal.flow.operation import Operation, StepCall
+from underseal.flow.operation import ChildCall, Operation, StepCall
 from underseal.flow.replay import DIVERGED, DIVERGED_GATE, NEWS, End, FlowDiverged, Replay, open_waits
 from underseal.flow.values import NotRecordable, error_of, text_of
 from underseal.foundation.steps import Row
@@ -267,7 +267,9 @@ class Drive:
             return  # mostly; a look through thousands of open operations at each result would cost more than all else
         given_up = [number for number, op in self.replay.ops.items() if op.future.done()]
         for number in given_up:
-            del self.replay.ops[number]
+            op = self.replay.ops.pop(number)
+            if isinstance(op.call, ChildCall):
+                self.replay.begun[op.call.execution_id] = "child"  # it may be on its way all the same
             effect = self._effects.pop(number, None)
             if effect is not None:
                 effect.cancel()

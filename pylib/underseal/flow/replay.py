@@ -7,6 +7,7 @@ until it waits for something before the next event goes in, so what it does depe
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -96,7 +97,7 @@ class Replay:
         recorded_waits: what the log says it waits for, by wait id: the arms.
         last_divergence: the last one that was recorded.
         cancels: what was to be cancelled with it, as it was recorded.
-        begun: children and held operations that have not told their end yet, by id.
+        begun: children and held operations that have not told their end yet, or are on their way, by id.
     """
 
     flow: Flow
@@ -120,6 +121,8 @@ class Replay:
     _began_as: int | None = None
     _own_version: int = 0
     _left: dict[str, Literal["child", "hold"]] = field(default_factory=dict)
+    _shared: set[str] = field(default_factory=set)
+    _unclaimed: dict[str, deque[Any]] = field(default_factory=dict)
     _main: asyncio.Task[Any] | None = None
 
     # -- events in ---------------------------------------------------------------------------------
@@ -209,6 +212,14 @@ class Replay:
                 self.ops.pop(op.number, None)
                 op.future.set_result((place, not_carried_over(self._left[arm.id], arm.id)))
 
+    def _answer_unclaimed(self, op: Operation) -> None:
+        """Give a wait the first message that came together with what made the flow give up waiting for it."""
+        for place, arm in enumerate(op.arms if self._unclaimed else ()):
+            waiting = self._unclaimed.get(_topic(arm.spec()) or "")
+            if waiting and not op.future.done():
+                self.ops.pop(op.number, None)
+                op.future.set_result((place, waiting.popleft()))
+
     def _migrated(self, data: Data) -> None:
         self.version = data["flow_version"]
 
@@ -254,15 +265,22 @@ class Replay:
 
     def _hold_requested(self, data: Data) -> None:
         self._find(data, "hold", data["type"]).intent = data["operation_id"]
+        self.begun[data["operation_id"]] = "hold"
 
     def _hold_opened(self, data: Data) -> None:
-        future = self._resolve(data, "hold", data["type"])
+        op = self._resolve_op(data, "hold", data["type"])
+        if op.intent is not None and op.intent != data["operation_id"]:
+            # it was open before this flow asked for the same: it is waited for, and not taken back
+            del self.begun[op.intent]
+            self._shared.add(data["operation_id"])
         self.begun[data["operation_id"]] = "hold"
-        future.set_result(data["operation_id"])
+        op.future.set_result(data["operation_id"])
 
     def _refused(self, data: Data) -> None:
-        future = self._resolve(data, data["kind"], data["name"])
-        future.set_exception(StepError(data["name"], data["error"]))
+        op = self._resolve_op(data, data["kind"], data["name"])
+        if op.intent is not None:
+            del self.begun[op.intent]
+        op.future.set_exception(StepError(data["name"], data["error"]))
 
     def _message(self, data: Data) -> None:
         if data.get("wait") is not None:
@@ -290,8 +308,11 @@ class Replay:
         ended = op.arms[arm]
         if isinstance(ended, Started) and ended.id is not None:
             self.begun.pop(ended.id, None)
+        topic = _topic(ended.spec())
         if not op.future.done():
             op.future.set_result((arm, payload))
+        elif topic is not None:
+            self._unclaimed.setdefault(topic, deque()).append(payload)
 
     def _suspended(self, data: Data) -> None:
         waits = {wait["wait"]: wait["arms"] for wait in data["waits"]}
@@ -351,6 +372,7 @@ class Replay:
         op = self.begin("wait", label)
         op.arms = arms
         self._answer_left(op)
+        self._answer_unclaimed(op)
         answer: tuple[int, Any] = await op.future
         return answer
 
@@ -382,12 +404,14 @@ class Replay:
 
         One whose begin is not recorded yet may be there all the same.
         """
-        begun: list[dict[str, str]] = [{kind: which} for which, kind in self.begun.items()]
-        for op in self.ops.values():
-            if isinstance(op.call, ChildCall) and not op.future.done():
-                begun.append({"child": op.call.execution_id})
-            elif isinstance(op.call, HoldCall) and op.intent is not None and not op.future.done():
-                begun.append({"hold": op.intent})
+        begun: list[dict[str, str]] = [
+            {kind: which} for which, kind in self.begun.items() if which not in self._shared
+        ]
+        begun += [
+            {"child": op.call.execution_id}
+            for op in self.ops.values()
+            if isinstance(op.call, ChildCall) and not op.future.done()
+        ]
         return begun
 
     # -- what comes out ----------------------------------------------------------------------------
