@@ -92,8 +92,7 @@ def start_item() -> str:
 class Starter:
     """Starts what another process drives."""
 
-    def __init__(self, gateway: Gateway, executions: AsyncExecutions, ended: Any) -> None:
-        self._gateway = gateway
+    def __init__(self, executions: AsyncExecutions, ended: Any) -> None:
         self._executions = executions
         self._ended = ended
         self._started = 0
@@ -102,7 +101,7 @@ class Starter:
         """Start executions for a while, as many as the worker ends, and count those that ended.
 
         Parameters:
-            way: `batches`, as `append_batch` takes them; `single`, a call each, 64 at once.
+            way: `batches`, 64 a call of `start_many`; `single`, a call each, 64 at once.
             seconds: for how long.
         """
         act, at_once = (self._start_many, 1) if way == "batches" else (self._start_single, AT_ONCE)
@@ -120,7 +119,9 @@ class Starter:
             await asyncio.sleep(0.001)
             return
         self._started += AT_ONCE
-        await self._gateway.write([start_item() for _ in range(AT_ONCE)])
+        answers = await self._executions.start_many("one", OWNER, [VALUE] * AT_ONCE)
+        if any(one.outcome != "started" for one in answers):
+            raise RuntimeError("expected every execution to be started, found others: nothing was measured")
 
     async def _start_single(self) -> None:
         if self._started - self._ended.value > BACKLOG:
@@ -138,8 +139,8 @@ async def starter(conninfo: str, ended: Any = None) -> AsyncIterator[Starter]:
         conninfo: the service's connection string.
         ended: a shared counter of those that have completed.
     """
-    async with calling(conninfo) as gateway, AsyncExecutions(conninfo) as executions:
-        yield Starter(gateway, executions, ended)
+    async with AsyncExecutions(conninfo) as executions:
+        yield Starter(executions, ended)
 
 
 def measure_worker(server: Server, *, pace: Pace, tell: Callable[[str], None]) -> dict[str, float]:

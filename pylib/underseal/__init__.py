@@ -68,6 +68,7 @@ from underseal.log.model import (
     LogRead,
     Observed,
     Recorded,
+    Start,
 )
 from underseal.log.verify import Difference, Verification
 from underseal.seal import EnvKeyRing, FileKeyRing, Key, KeyRing, MemoryKeyRing, restricted
@@ -150,6 +151,7 @@ __all__ = [
     "Sent",
     "Snapshot",
     "SpentRegister",
+    "Start",
     "StepError",
     "StepInfo",
     "Stored",

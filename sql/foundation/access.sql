@@ -9,7 +9,7 @@ as $$
     ('{client}', '{begin_request,request_operation,cancel_operation,resume_gate,restore_execution}'),
     ('{client,approver}', '{get_operation,list_operations,list_events}'),
     ('{approver}', '{vote}'),
-    ('{client,worker}', '{role_of,start_execution,send}'),
+    ('{client,worker}', '{role_of,start_execution,start_executions,send}'),
     ('{client,operator}', '{cancel_execution,migrate_execution,record_outcome,fork_execution,add_schedule,list_schedules,pause_schedule,remove_schedule}'),
     ('{client,worker,operator}', '{get_execution,list_executions,read_events,list_inbox,load_snapshot,get_content}'),
     ('{worker}', '{claim_runs,claim_resubmission,renew_run,record_progress,issue_ticket,consume_ticket,finish_run,sweep_operations,report_unserved}'),

@@ -16,3 +16,68 @@ as $$
 $$;
 comment on function underseal.start_execution(text, text, json, text, integer, interval) is
   'Starts an execution of a flow, owned by the principal; a worker that serves the flow picks it up. input: the flow''s argument, at most 1 MiB, null for JSON null; execution_id: of the caller''s choosing, or null for one that is minted; chain~name for a child of a chain of the same owner; after: how long to wait before it runs, at most 3650 days. Outcomes: started; exists (the id is taken, whoever has it); not-found (no such chain of this owner); refused (malformed-id, malformed-flow, malformed-delay, too-large, envelope); denied (no-principal) (E3, E12).';
+
+-- Only what a caller may say of a start is taken over: a verb, events, a worker or a lease in an item mean nothing.
+create or replace function underseal._start_items(starts json) returns json
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(json_agg(json_build_object(
+    'verb', 'start', 'execution_id', coalesce(i.execution_id, to_json(underseal._mint_id())), 'minted', i.execution_id is null,
+    'flow', i.flow, 'flow_version', coalesce(i.flow_version, '1'), 'principal', i.principal, 'input', i.input,
+    'after', i.after) order by i.place), '[]')
+  from rows from (json_to_recordset(starts) as (
+    flow json, principal json, input json, execution_id json, flow_version json, after json))
+    with ordinality as i (flow, principal, input, execution_id, flow_version, after, place)
+$$;
+comment on function underseal._start_items(json) is
+  'What callers ask to be started as items of a batch, with ids for those that have none. An error where one is no object, or cannot be read.';
+
+create or replace function underseal._readable_starts(starts json) returns json
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select json_agg(case
+    when json_typeof(i.item) = 'object' and underseal._can_be_read(i.item)
+      then underseal._start_items(json_build_array(i.item)) -> 0
+    else underseal._readable_batch(json_build_array(i.item)) -> 0 end order by i.place)
+  from json_array_elements(starts) with ordinality i (item, place)
+$$;
+comment on function underseal._readable_starts(json) is
+  'As _start_items, one by one: what cannot be read becomes an item that is refused, and takes no neighbour along (E2).';
+
+create or replace function underseal.start_executions(starts json)
+returns table (outcome text, reason text, message text, item integer, execution_id text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  batch json;
+begin
+  if json_typeof(starts) is distinct from 'array' then
+    raise exception using errcode = 'US001',
+      message = 'underseal.start_executions expected a JSON array of items, found another value';
+  end if;
+  if json_array_length(starts) > 1000 then
+    return query select 'refused', 'too-many',
+      format('Expected at most 1,000 items, found %s. Nothing is started; send fewer a call.', json_array_length(starts)),
+      null::integer, null::text;
+    return;
+  end if;
+  begin
+    batch := underseal._start_items(starts);
+  exception when data_exception then
+    batch := underseal._readable_starts(starts);
+  end;
+  return query
+  select w.outcome, w.reason, w.message, w.item,
+    -- one that was minted for nothing names nothing
+    case when w.outcome = 'started' or i.minted is not true then w.execution_id end
+  from underseal._write_logs(batch, '{client,worker}') w
+  join rows from (json_to_recordset(batch) as (minted boolean)) with ordinality as i (minted, place) on i.place = w.item
+  order by w.item;
+end
+$$;
+comment on function underseal.start_executions(json) is
+  'Starts many executions in one call, as start_execution does each. starts: an array of at most 1,000 {"flow", "principal", "input", "execution_id", "flow_version", "after"}, all but flow and principal optional; other members mean nothing. One outcome each, in the order of the items (item: the place from 1): started; exists; not-found; refused (malformed-id, malformed-flow, malformed-delay, malformed-item, too-large, envelope, unreadable); denied (no-principal); conflict (same-execution: an id for the second time); one row refused (too-many), which starts nothing. execution_id: the one asked for, or the one that was minted; null where nothing was started under a minted one. Errors: US001 (no array) (E2, E3, E12).';

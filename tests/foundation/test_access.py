@@ -58,7 +58,7 @@ OPENS = {
     | READING_EXECUTIONS
     | CONTROL
     | SCHEDULES
-    | {"start_execution", "send", "resume_gate", "restore_execution"},
+    | {"start_execution", "start_executions", "send", "resume_gate", "restore_execution"},
     "approver": EVERYBODY | READING | {"vote"},
     "worker": EVERYBODY
     | OUTBOX
@@ -78,7 +78,7 @@ OPENS = {
     | READING_EXECUTIONS
     | DRIVING
     | KEEPING
-    | {"start_execution", "send", "await_operation"},
+    | {"start_execution", "start_executions", "send", "await_operation"},
     "operator": EVERYBODY
     | OUTBOX
     | REWRAP

@@ -328,6 +328,7 @@ def test_what_is_parked_is_not_taken_over(b: Box) -> None:
 
 LOCKING = (
     ("start_execution", "f", "ann"),
+    ("start_executions", "[]"),
     ("append", "x", 1, STEP),
     ("append_if_unchanged", "x", 0, 1, NOBODY, STEP),
     ("acquire_fence", "x"),

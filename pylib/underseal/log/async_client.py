@@ -36,6 +36,7 @@ from underseal.log.model import (
     LogRead,
     Observed,
     Recorded,
+    Start,
 )
 from underseal.log.verify import Verification, verify_steps
 from underseal.snapshot import verbs as snapshots
@@ -134,6 +135,21 @@ class AsyncExecutions(_AsyncClient):
     ) -> str:
         """See `Executions.start`."""
         steps = verbs.start(flow, principal_id(principal), value, execution_id, flow_version, after)
+        return await self._due(steps, connection)
+
+    @_twin(Executions)
+    async def start_many(
+        self,
+        flow: str,
+        principal: Who,
+        values: Iterable[Any],
+        *,
+        flow_version: int = 1,
+        after: timedelta | None = None,
+        connection: Connection | None = None,
+    ) -> list[Start]:
+        """See `Executions.start_many`."""
+        steps = verbs.start_many(flow, principal_id(principal), values, flow_version, after)
         return await self._due(steps, connection)
 
     @_twin(Executions)

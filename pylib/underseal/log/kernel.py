@@ -29,6 +29,11 @@ def start_execution(
     )  # fmt: skip
 
 
+def start_executions(starts: Sequence[Mapping[str, Any]]) -> Steps[list[Row]]:
+    """`underseal.start_executions`."""
+    return query("select * from underseal.start_executions(%s::json)", (json_text(starts),))
+
+
 def restore_execution(state: str, principal: str | None, execution_id: str | None) -> Steps[Row]:
     """`underseal.restore_execution`; the state as JSON."""
     return one_row(

@@ -95,6 +95,18 @@ class LogEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Start(Outcome):
+    """What became of one of many starts.
+
+    Attributes:
+        outcome: `started` or `refused` (`malformed-flow`, `malformed-delay`, `too-large`, `envelope`, `unreadable`).
+        execution_id: its id; None where it was not started.
+    """
+
+    execution_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LogRead(Outcome):
     """What was read of one of many logs.
 

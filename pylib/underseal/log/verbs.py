@@ -13,7 +13,7 @@ from underseal.errors import (
     ExecutionDeniedError,
     ExecutionRefusedError,
 )
-from underseal.foundation.calls import json_text
+from underseal.foundation.calls import interval_text, json_text
 from underseal.foundation.steps import Row, Steps
 from underseal.held.model import Outcome
 from underseal.log import kernel
@@ -28,6 +28,7 @@ from underseal.log.model import (
     LogRead,
     Observed,
     Recorded,
+    Start,
 )
 
 
@@ -74,6 +75,23 @@ def start(
     if row["outcome"] == "exists":
         raise ExecutionAlreadyExistsError(execution_id or "", row["message"])
     return _made(allowed(row, "start", execution_id or ""), "started")
+
+
+def start_many(
+    flow: str, principal: str, values: Iterable[Any], flow_version: int, after: timedelta | None
+) -> Steps[list[Start]]:  # fmt: skip
+    """Start many of one flow."""
+    common: dict[str, Any] = {"flow": flow, "principal": principal, "flow_version": flow_version}
+    if after is not None:
+        common["after"] = interval_text(after)
+    rows = yield from kernel.start_executions([{**common, "input": value} for value in values])
+    if len(rows) == 1 and rows[0]["item"] is None:
+        accepted(rows[0])
+    return [
+        Start(row["outcome"], row["reason"], row["message"], row["execution_id"])
+        for row in rows
+        if allowed(row, "start", "")
+    ]
 
 
 def _made(row: Row, outcome: str) -> str:
