@@ -57,7 +57,7 @@ def test_a_start_can_wait(flows: Flows, clock: TestClock) -> None:
     assert ", no worker has it" in flows.run("exec", "show", "later").out
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 @pytest.mark.parametrize("name", ["approve", "it's a gate\u202e", '"; rm -rf /'])
 def test_the_command_that_show_gives_answers_the_gate(flows: Flows, name: str) -> None:
     flows.start("o 77")
@@ -120,7 +120,7 @@ def test_an_outcome_is_recorded_after_the_end(flows: Flows) -> None:
     assert 'outcome  {"landed": true}' in flows.run("exec", "show", "e").out
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_a_parked_one_is_moved_to_another_version_and_back(flows: Flows) -> None:
     flows.start("e")
     flows.park("e")
@@ -140,7 +140,7 @@ def test_a_parked_one_is_moved_to_another_version_and_back(flows: Flows) -> None
     assert (late.code, late.json["reason"]) == (3, "ended")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 def test_cancelling_asks_the_driver_and_force_does_not(flows: Flows) -> None:
     flows.start("pending")
     done = flows.run("exec", "cancel", "pending", "--json")
@@ -159,7 +159,7 @@ def test_cancelling_asks_the_driver_and_force_does_not(flows: Flows) -> None:
     assert (late.code, late.json["reason"]) == (3, "ended")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_a_fork_goes_on_from_a_copy(flows: Flows) -> None:
     flows.start("e", {"n": 1})
     flows.step("e", step=1)

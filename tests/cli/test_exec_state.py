@@ -21,7 +21,7 @@ def begun(flows: Flows, execution_id: str, *more: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_an_exported_file_is_restored(flows: Flows, tmp_path: Path) -> None:
     begun(flows, "o-77", event("CHILD_STARTED", op=2, name="c", flow="f", execution_id=NASTY))
     done = flows.run("exec", "export", "o-77", login="client")

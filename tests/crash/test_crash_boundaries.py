@@ -86,7 +86,7 @@ def check(
 PARTS = 4
 
 
-@pytest.mark.clause("E5", "E6", "E8")
+@pytest.mark.clause("E5a", "E6a", "E6b", "E6c", "E6d", "E6h", "E8a")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_killed_anywhere_a_flow_of_everything_ends_as_if_nothing_had_been(
     check: Check, rehearsed: dict[str, Played], part: int
@@ -94,7 +94,7 @@ def test_killed_anywhere_a_flow_of_everything_ends_as_if_nothing_had_been(
     check("all", boundaries(rehearsed["all"])[part::PARTS])
 
 
-@pytest.mark.clause("E6", "E8")
+@pytest.mark.clause("E6e", "E8a")
 @pytest.mark.parametrize("name", ["undone", "dropped"])
 def test_killed_anywhere_a_cancelled_flow_is_cancelled_with_what_it_began(
     check: Check, rehearsed: dict[str, Played], name: str
@@ -102,14 +102,14 @@ def test_killed_anywhere_a_cancelled_flow_is_cancelled_with_what_it_began(
     check(name, boundaries(rehearsed[name]))
 
 
-@pytest.mark.clause("E5", "E6", "E8")
+@pytest.mark.clause("E5a", "E6a", "E6b", "E6c", "E6d", "E6h", "E8a")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_again_and_again_it_ends_all_the_same(check: Check, name: str) -> None:
     check(name, [[Kill("write", 2, "after")] * 30, [Kill("write", 3, "before")] * 30])
 
 
 @pytest.mark.soak
-@pytest.mark.clause("E5", "E6", "E8")
+@pytest.mark.clause("E5a", "E6a", "E6b", "E6c", "E6d", "E6h", "E8a")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_at_every_call_it_ends_as_if_nothing_had_been(
     check: Check, stage: Stage, rehearsed: dict[str, Played], name: str

@@ -29,7 +29,7 @@ async def until_found(stage: Stage, sql: str, *params: Any) -> dict[str, Any]:
     return dict(rows[0])
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 def test_what_always_kills_its_driver_is_left_alone_and_reported(stage: Stage) -> None:
     tag, chain = "lethal", "c-lethal"
 
@@ -66,7 +66,7 @@ def test_what_always_kills_its_driver_is_left_alone_and_reported(stage: Stage) -
 EXECUTIONS, TRIES = 8, 40
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_a_stalled_driver_starts_no_effect_of_what_another_has_taken_over(stage: Stage) -> None:
     tag = "stalled"
 

@@ -36,7 +36,7 @@ class Stopped:
         return await self.gateway.write(texts)
 
 
-@pytest.mark.clause("E6", "E8")
+@pytest.mark.clause("E6a", "E8a")
 @pytest.mark.parametrize("first", ["its driver", "its parent"])
 @pytest.mark.parametrize("ends", [True, False])
 async def test_a_start_again_and_a_write_in_one_call_are_both_answered(

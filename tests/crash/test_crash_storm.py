@@ -131,7 +131,7 @@ async def _blow(stage: Stage, prefix: str, roots: int, kills: int) -> tuple[list
     return faults, taken
 
 
-@pytest.mark.clause("E6", "E7", "E8", "I1a", "I2b")
+@pytest.mark.clause("E6a", "E6b", "E6c", "E7a", "E7b", "E7c", "E7d", "E8a", "I1a", "I2b")
 def test_two_thousand_executions_lose_and_repeat_nothing_though_a_worker_is_killed(stage: Stage) -> None:
     roots = 1050
     assert len(storm.expected("s", roots)) >= 2000
@@ -141,7 +141,7 @@ def test_two_thousand_executions_lose_and_repeat_nothing_though_a_worker_is_kill
 
 
 @pytest.mark.soak
-@pytest.mark.clause("E6", "E7", "E8", "I1a", "I2b")
+@pytest.mark.clause("E6a", "E6b", "E6c", "E7a", "E7b", "E7c", "E7d", "E8a", "I1a", "I2b")
 def test_twenty_thousand_executions_lose_and_repeat_nothing_though_workers_are_killed(stage: Stage) -> None:
     faults, taken = asyncio.run(_blow(stage, "long", 11_000, kills=12))
     assert not faults, f"{len(faults)} faults:\n" + "\n".join(faults[:50])

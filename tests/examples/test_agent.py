@@ -15,7 +15,7 @@ from examples.agent.brain import plan
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.clause("E6", "E8")
+@pytest.mark.clause("E6a", "E6b", "E8a")
 def test_the_agent_survives_its_workers() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.agent.demo"],

@@ -63,7 +63,7 @@ def test_its_logins_are_granted_their_accesses_above_it(login: str) -> None:
     assert granted in README.read_text(encoding="utf-8").partition("## Executions, from any client")[0]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a", "E6b")
 async def test_the_flow_does_what_its_comments_say(database: TestDatabase, tmp_path: Path) -> None:
     written, used = re.findall(r"```python\n(.*?)```", section("Flows, in Python"), re.DOTALL)
     ring = FileKeyRing(tmp_path / "keys")

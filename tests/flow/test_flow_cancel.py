@@ -53,7 +53,7 @@ async def is_cancelled(w: World, execution: str) -> None:
     assert said.outcome == "requested", said
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6e", "E7a")
 @pytest.mark.parametrize(
     ("how", "status"),
     [("raise", "cancelled"), ("swallow", "completed"), ("fail", "failed"), ("again", "continued")],
@@ -71,7 +71,7 @@ async def test_a_parked_flow_is_told_and_cleans_up(w: World, how: str, status: s
     assert types.count("CANCELLATION_DELIVERED") == 1
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 async def test_a_cancelled_flow_is_waited_for_in_vain(w: World) -> None:
     node = w.node(leaf)
     execution = await node.start("leaf")
@@ -83,7 +83,7 @@ async def test_a_cancelled_flow_is_waited_for_in_vain(w: World) -> None:
     assert node.runtime.counts.cancelled == 1
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6e", "E7a")
 async def test_a_crash_in_the_clean_up_goes_on_with_it(w: World) -> None:
     stuck, ran = asyncio.Event(), 0
 
@@ -117,7 +117,7 @@ async def test_a_crash_in_the_clean_up_goes_on_with_it(w: World) -> None:
     assert [one["name"] for one in await w.data(execution, "STEP_COMPLETED")] == ["first", "undo"]
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6e", "E7a")
 @pytest.mark.parametrize("what", ["step", "park"])
 async def test_a_flow_that_runs_is_told_as_soon_as_it_writes(w: World, what: str) -> None:
     began, go = asyncio.Event(), asyncio.Event()
@@ -147,7 +147,7 @@ async def test_a_flow_that_runs_is_told_as_soon_as_it_writes(w: World, what: str
     assert "EXECUTION_SUSPENDED" not in await w.types(execution)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 async def test_a_cancel_before_the_first_claim_ends_it(w: World) -> None:
     execution = await w.begin("leaf")
     assert (await w.executions.cancel(execution, OWNER)).outcome == "cancelled"
@@ -157,7 +157,7 @@ async def test_a_cancel_before_the_first_claim_ends_it(w: World) -> None:
     assert await w.types(execution) == ["EXECUTION_STARTED", "EXECUTION_CANCELLED"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 async def test_by_force_it_ends_at_once_and_nothing_of_it_is_written(w: World) -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 
@@ -183,7 +183,7 @@ async def test_by_force_it_ends_at_once_and_nothing_of_it_is_written(w: World) -
     assert await w.types(execution) == ["EXECUTION_STARTED", "EXECUTION_CANCELLED"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 async def test_what_a_cancelled_flow_began_is_cancelled_before_it_ends(w: World) -> None:
     @flow("mid")
     async def mid(ctx: Ctx) -> None:
@@ -214,7 +214,7 @@ async def test_what_a_cancelled_flow_began_is_cancelled_before_it_ends(w: World)
     assert told == {"cancels": [{"child": f"{execution}~a-3"}, {"child": f"{execution}~b-4"}]}
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 async def test_a_child_on_its_way_is_cancelled_too(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> None:
@@ -233,7 +233,7 @@ async def test_a_child_on_its_way_is_cancelled_too(w: World) -> None:
     await w.comes_to(f"{execution}~leaf-2", "cancelled")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 async def test_what_is_to_be_cancelled_is_cancelled_after_a_crash_too(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> None:
@@ -271,7 +271,7 @@ class Held:
         raise ValueError
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 async def test_a_hold_on_its_way_is_cancelled_with_its_flow(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> None:

@@ -35,7 +35,7 @@ async def leaf(ctx: Ctx, value: Any) -> Any:
     return await ctx.run("s", give, value)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 async def test_a_child_gives_its_output(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -51,7 +51,7 @@ async def test_a_child_gives_its_output(w: World) -> None:
     assert (await w.executions.get(f"{execution}~leaf-1", OWNER)).owner == OWNER
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 async def test_many_children_at_once_and_children_of_children(w: World) -> None:
     @flow("mid")
     async def mid(ctx: Ctx, value: int) -> Any:
@@ -66,7 +66,7 @@ async def test_many_children_at_once_and_children_of_children(w: World) -> None:
     assert other.runtime.counts.claimed + node.runtime.counts.claimed >= 32
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 async def test_a_child_that_fails_or_is_cancelled_raises(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -95,7 +95,7 @@ async def test_a_child_that_fails_or_is_cancelled_raises(w: World) -> None:
     ]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 async def test_an_output_that_is_just_small_enough_reaches_the_parent(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -104,7 +104,7 @@ async def test_an_output_that_is_just_small_enough_reaches_the_parent(w: World) 
     assert await w.node(body, leaf).run("f") == LIMIT - 2
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 async def test_a_child_that_cannot_begin_is_an_error_of_the_call(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -119,7 +119,7 @@ async def test_a_child_that_cannot_begin_is_an_error_of_the_call(w: World) -> No
     assert await w.node(body, leaf).run("f") == ["NotRecordable", "ChildRefused", "FlowError"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 async def test_a_child_is_begun_once_whatever_crashes(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -140,7 +140,7 @@ async def test_a_child_is_begun_once_whatever_crashes(w: World) -> None:
     assert w.admin.execute("select from underseal.execution").rowcount == 2
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6d", "E7a")
 async def test_a_flow_goes_on_as_new_with_its_inbox(w: World) -> None:
     @flow("f", version=2)
     async def body(ctx: Ctx, round_: int) -> Any:
@@ -162,7 +162,7 @@ async def test_a_flow_goes_on_as_new_with_its_inbox(w: World) -> None:
     assert node.runtime.counts.continued == 2
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6d")
 async def test_a_child_may_go_on_as_another_flow(w: World) -> None:
     @flow("kid")
     async def kid(ctx: Ctx, value: int) -> None:
@@ -175,7 +175,7 @@ async def test_a_child_may_go_on_as_another_flow(w: World) -> None:
     assert await w.node(body, kid, leaf).run("f") == 2
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 async def test_a_child_that_never_ends_harms_no_parent_that_does_not_wait(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:

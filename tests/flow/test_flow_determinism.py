@@ -210,7 +210,7 @@ def driven(sim: Sim, choose: Callable[[int], int]) -> None:
 
 # what a flow that is put aside gives to `gather` in a finally block is never awaited
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=programs, goes_on=st.booleans(), data=st.data())
 def test_every_prefix_of_a_log_leads_to_what_was_live(

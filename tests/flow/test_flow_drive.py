@@ -10,7 +10,7 @@ from underseal.flow.drive import _specs
 from underseal.flow.operation import Operation
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_a_rest_counts_from_the_try_that_failed() -> None:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     op = Operation(1, "step", "s", future, attempts=1, resting=60.0, began=100.0)

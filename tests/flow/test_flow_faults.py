@@ -104,7 +104,7 @@ CASES = [
 ]
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6a", "E6b", "E6c", "E6d", "E7a")
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_call_that_is_lost_changes_nothing(w: World, call: str) -> None:
     expected: dict[str, Counter[str]] | None = None
@@ -122,7 +122,7 @@ async def test_a_call_that_is_lost_changes_nothing(w: World, call: str) -> None:
         w.empty()
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6a", "E6b", "E6c", "E6d", "E7a")
 async def test_a_database_that_is_away_for_a_while_is_waited_for(w: World) -> None:
     ran.clear()
     node = w.node(everything, kid)
@@ -143,7 +143,7 @@ async def comes_and_goes(node: Node) -> None:
         await asyncio.sleep(0.04)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 @pytest.mark.parametrize("call", ["refence", "head", "read", "renew"])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_finding_out_what_became_of_a_write_may_fail_too(w: World, call: str, when: str) -> None:
@@ -164,7 +164,7 @@ async def test_finding_out_what_became_of_a_write_may_fail_too(w: World, call: s
     assert ran["two"] == 1
 
 
-@pytest.mark.clause("E3", "E6")
+@pytest.mark.clause("E3", "E6a")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("also", [None, "renew", "head"])
 async def test_a_start_of_which_nobody_knows_is_made_once(w: World, when: str, also: str | None) -> None:
@@ -196,7 +196,7 @@ async def test_a_start_of_somebody_elses_id_stays_refused_after_doubt(w: World) 
     assert node.driven == set()
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 @pytest.mark.parametrize("message_first", [True, False])
 async def test_a_park_of_which_nobody_knows_loses_no_message(w: World, message_first: bool) -> None:
     @flow("g")
@@ -217,7 +217,7 @@ async def test_a_park_of_which_nobody_knows_loses_no_message(w: World, message_f
     assert await node.result(execution) == 4
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_an_end_of_which_nobody_knows_is_known_by_looking(w: World) -> None:
     @flow("g")
     async def body(ctx: Ctx) -> int:
@@ -230,7 +230,7 @@ async def test_an_end_of_which_nobody_knows_is_known_by_looking(w: World) -> Non
     await until(lambda: not node.driven)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_an_end_that_somebody_else_wrote_meanwhile_is_not_ours(w: World) -> None:
     @flow("g")
     async def body(ctx: Ctx) -> int:
@@ -250,7 +250,7 @@ async def test_an_end_that_somebody_else_wrote_meanwhile_is_not_ours(w: World) -
     assert node.runtime.counts.lost == 1
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_an_end_of_the_same_kind_that_somebody_else_wrote_is_not_ours(w: World) -> None:
     @flow("g")
     async def body(ctx: Ctx) -> int:
@@ -270,7 +270,7 @@ async def test_an_end_of_the_same_kind_that_somebody_else_wrote_is_not_ours(w: W
     assert node.runtime.counts.completed == 0
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 @pytest.mark.parametrize(
     ("call", "act"),
     [("release", lambda node, _: node.stop()), ("renew", lambda _, execution: asyncio.sleep(1.3))],
@@ -300,7 +300,7 @@ async def test_a_release_or_a_renewal_that_is_lost_costs_time_alone(
     assert len(tries) == (2 if call == "release" else 1)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_a_read_that_fails_otherwise_leaves_it_to_who_claims_next(w: World) -> None:
     @flow("g")
     async def body(ctx: Ctx) -> int:
@@ -314,7 +314,7 @@ async def test_a_read_that_fails_otherwise_leaves_it_to_who_claims_next(w: World
     assert len(await w.data(execution, "EXECUTION_RECOVERED")) == 1
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_news_that_cannot_be_read_are_read_again(w: World) -> None:
     @flow("g")
     async def body(ctx: Ctx) -> int:

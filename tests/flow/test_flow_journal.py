@@ -25,7 +25,7 @@ async def give(value: Any) -> Any:
     return value
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6h")
 @pytest.mark.parametrize("journal", ["safe", "behind"])
 async def test_an_effect_starts_when_all_before_it_is_on_disk(w: World, journal: Any) -> None:
     spent: list[str] = []
@@ -60,7 +60,7 @@ async def test_an_effect_starts_when_all_before_it_is_on_disk(w: World, journal:
     assert len(spent) == 2
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6h")
 @pytest.mark.parametrize("journal", ["safe", "behind"])
 async def test_what_ends_while_a_write_is_under_way_is_written_next(w: World, journal: Any) -> None:
     """The flow ends, parks or goes on while what came before is on its way to the disk."""
@@ -97,7 +97,7 @@ async def test_what_ends_while_a_write_is_under_way_is_written_next(w: World, jo
             await node.result(execution)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6h")
 async def test_nothing_starts_after_a_refused_write(w: World) -> None:
     ran: list[str] = []
 
@@ -135,7 +135,7 @@ async def test_nothing_starts_after_a_refused_write(w: World) -> None:
     assert ran == ["cancelled"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6h")
 async def test_what_cannot_even_fail_is_put_off(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> None:
@@ -157,7 +157,7 @@ async def test_what_cannot_even_fail_is_put_off(w: World) -> None:
     assert await w.status(execution) in ("pending", "running")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6h")
 async def test_one_bad_item_harms_none_beside_it(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx, value: Any) -> Any:
@@ -179,7 +179,7 @@ async def test_one_bad_item_harms_none_beside_it(w: World) -> None:
     assert isinstance(told[2], ExecutionFailed)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_nothing_starts_after_a_lost_claim(w: World) -> None:
     ran: list[str] = []
     began = asyncio.Event()
@@ -207,7 +207,7 @@ async def test_nothing_starts_after_a_lost_claim(w: World) -> None:
     assert await w.types(execution) == ["EXECUTION_STARTED"]
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_stale_fence_ends_the_driving(w: World) -> None:
     go = asyncio.Event()
 
@@ -224,7 +224,7 @@ async def test_a_stale_fence_ends_the_driving(w: World) -> None:
     assert await w.types(execution) == ["EXECUTION_STARTED"]
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_claims_are_renewed_while_a_step_outlasts_its_lease(w: World) -> None:
     """And every other timeout around it: it is run once, by one node, while another looks on."""
     ran: list[int] = []
@@ -248,7 +248,7 @@ async def test_claims_are_renewed_while_a_step_outlasts_its_lease(w: World) -> N
     assert other.runtime.counts.lost == node.runtime.counts.lost == 0
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_node_that_was_stalled_starts_no_further_effect(w: World) -> None:
     ran: list[str] = []
     began = asyncio.Event()
@@ -281,7 +281,7 @@ async def test_a_node_that_was_stalled_starts_no_further_effect(w: World) -> Non
     assert await w.status(execution) == "running"
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_claim_that_nobody_took_meanwhile_is_renewed_and_goes_on(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> int:
@@ -459,7 +459,7 @@ async def test_a_step_that_outlasts_the_grace_is_begun_anew_elsewhere(w: World) 
     assert "EXECUTION_RECOVERED" not in await w.types(execution)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_what_is_killed_runs_nothing_on(w: World) -> None:
     ran: list[str] = []
     began, go = asyncio.Event(), asyncio.Event()

@@ -51,7 +51,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_who_holds_a_claim_may_act_and_nobody_else() -> None:
     async with keeping() as (keeper, _, _lost):
         assert not await keeper.entitled("a")
@@ -61,7 +61,7 @@ async def test_who_holds_a_claim_may_act_and_nobody_else() -> None:
         assert not await keeper.entitled("a")
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_claim_that_may_have_run_out_is_renewed_first() -> None:
     async with keeping() as (keeper, renewals, _):
         renewals.go.clear()
@@ -74,7 +74,7 @@ async def test_a_claim_that_may_have_run_out_is_renewed_first() -> None:
         assert await asking
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_claim_that_is_lost_is_told_once() -> None:
     async with keeping() as (keeper, renewals, lost):
         renewals.says = "lost"
@@ -83,7 +83,7 @@ async def test_a_claim_that_is_lost_is_told_once() -> None:
         assert lost == ["a"]
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_renewal_that_fails_is_made_again_and_grants_nothing() -> None:
     async with keeping() as (keeper, renewals, lost):
         renewals.says = "away"
@@ -96,7 +96,7 @@ async def test_a_renewal_that_fails_is_made_again_and_grants_nothing() -> None:
         assert lost == []
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_an_old_answer_says_nothing_of_a_new_claim() -> None:
     async with keeping() as (keeper, renewals, lost):
         renewals.go.clear()
@@ -113,7 +113,7 @@ async def test_an_old_answer_says_nothing_of_a_new_claim() -> None:
         assert await keeper.entitled("a")
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_claims_are_renewed_each_third_of_a_lease() -> None:
     async with keeping(0.15) as (keeper, renewals, _):
         keeper.held("a", now())
@@ -122,7 +122,7 @@ async def test_claims_are_renewed_each_third_of_a_lease() -> None:
         assert keeper._until["a"] > now()
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_it_ends_when_it_is_told_to_whatever_comes_at_the_same_time() -> None:
     lost: list[str] = []
     keeper = ClaimKeeper(cast("Any", Renewals()), timedelta(seconds=30), lost.append)

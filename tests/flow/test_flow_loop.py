@@ -62,7 +62,7 @@ async def at() -> None:
     asyncio.get_running_loop().call_at(1, print)
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5c")
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.parametrize(
     ("act", "instead"),
@@ -91,7 +91,7 @@ def test_what_is_not_recorded_is_refused(act: Callable[[], Coroutine[Any, Any, N
     gc.collect()
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5c")
 async def test_a_future_from_outside_is_refused() -> None:
     outside: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -105,7 +105,7 @@ async def test_a_future_from_outside_is_refused() -> None:
         assert "a step" in sim.end.text
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5c")
 def test_what_asyncio_has_beside_time_works() -> None:
     async def body(ctx: Ctx) -> list[int]:
         lock, event, line = asyncio.Lock(), asyncio.Event(), asyncio.Queue[int]()
@@ -167,7 +167,7 @@ def put_aside(body: Any) -> list[str]:
     return told
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 @pytest.mark.parametrize(
     "how", ["raises", "steps", "exits", "nested", "groups", "asks", "swallows", "returns"]
 )
@@ -211,7 +211,7 @@ def test_a_flow_may_do_anything_as_it_is_put_aside(how: str) -> None:  # noqa: C
     assert ran == (["inner"] * 3 + ["own"] if how == "groups" else ["own"])
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_no_task_of_a_flow_that_is_put_aside_runs_outside() -> None:
     ran: list[str] = []
 
@@ -273,7 +273,7 @@ def test_a_loop_that_is_closed_takes_nothing() -> None:
     assert not loop.get_debug()
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 def test_the_flows_context_variables_are_its_own() -> None:
     from contextvars import ContextVar
 
@@ -291,7 +291,7 @@ def test_the_flows_context_variables_are_its_own() -> None:
     assert var.get() == "outside"
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 def test_a_sets_order_follows_from_the_numbers_alone() -> None:
     def order(count: int) -> list[int]:
         loop = FlowLoop()  # type: ignore[abstract]

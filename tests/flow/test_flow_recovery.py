@@ -56,7 +56,7 @@ class Deadly:
         w.expire_claims(execution)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_another_node_takes_over_what_a_dead_one_drove(w: World) -> None:
     deadly = Deadly()
     node = w.node(deadly.flow())
@@ -70,7 +70,7 @@ async def test_another_node_takes_over_what_a_dead_one_drove(w: World) -> None:
     assert deadly.tries == 2
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 async def test_it_is_taken_over_so_often_and_then_left_and_reported(w: World) -> None:
     deadly = Deadly()
     node = w.node(deadly.flow(), limits=Limits(recoveries=2))
@@ -88,7 +88,7 @@ async def test_it_is_taken_over_so_often_and_then_left_and_reported(w: World) ->
     assert deadly.tries == 3
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 async def test_a_try_that_records_something_counts_from_the_beginning(w: World) -> None:
     tries = 0
     began = asyncio.Event()
@@ -117,7 +117,7 @@ async def test_a_try_that_records_something_counts_from_the_beginning(w: World) 
     assert [one["attempt"] for one in await w.data(execution, "EXECUTION_RECOVERED")] == [1, 1, 1]
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 async def test_a_graceful_stop_is_no_try(w: World) -> None:
     tries = 0
 
@@ -142,7 +142,7 @@ async def test_a_graceful_stop_is_no_try(w: World) -> None:
     assert "EXECUTION_RECOVERED" not in await w.types(execution)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_the_same_name_restarted_is_another_node(w: World) -> None:
     """A claim of an earlier life holds until it runs out, even for a node of the same name."""
     deadly = Deadly()
@@ -158,7 +158,7 @@ async def test_the_same_name_restarted_is_another_node(w: World) -> None:
     assert len(await w.data(execution, "EXECUTION_RECOVERED")) == 1
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_node_of_the_same_name_that_still_lives_writes_nothing_more(w: World) -> None:
     go, tries = asyncio.Event(), 0
 
@@ -184,7 +184,7 @@ async def test_a_node_of_the_same_name_that_still_lives_writes_nothing_more(w: W
     assert [one["output"] for one in await w.data(execution, "STEP_COMPLETED")] == [2]
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_rescue_that_races_the_completion(w: World) -> None:
     """The claim runs out while the end is on its way: one of the two writes it, and it is written once."""
 
@@ -217,7 +217,7 @@ async def test_a_rescue_that_races_the_completion(w: World) -> None:
         await other.kill()
 
 
-@pytest.mark.clause("E7", "E8")
+@pytest.mark.clause("E7a", "E8a")
 async def test_two_recover_one_flow_while_it_receives(w: World) -> None:
     """One consumes, the other writes nothing."""
 
@@ -251,7 +251,7 @@ async def _consumed(w: World, execution: str) -> bool:
     return "MESSAGE_CONSUMED" in await w.types(execution)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 @pytest.mark.parametrize(
     "error", [Lost("gone"), ValueError("a bug"), TimeoutError()], ids=lambda e: type(e).__name__
 )
@@ -267,7 +267,7 @@ async def test_a_look_for_work_that_fails_once_ends_no_worker(w: World, error: E
     assert await node.result(execution) == 1
 
 
-@pytest.mark.clause("E7", "E8")
+@pytest.mark.clause("E7a", "E8a")
 async def test_a_claim_whose_answer_is_lost_runs_out_and_is_taken_over(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> int:
@@ -280,7 +280,7 @@ async def test_a_claim_whose_answer_is_lost_runs_out_and_is_taken_over(w: World)
     assert await node.result(execution) == 1
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_an_execution_that_is_claimed_anew_here_is_driven_once(w: World) -> None:
     deadly = Deadly()
     node = w.node(deadly.flow())
@@ -293,7 +293,7 @@ async def test_an_execution_that_is_claimed_anew_here_is_driven_once(w: World) -
     assert node.runtime.counts.lost == 1
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_step_knows_the_same_key_wherever_it_runs(w: World) -> None:
     keys: list[str] = []
     began = asyncio.Event()

@@ -27,7 +27,7 @@ Ctx = FlowContext
 # -- numbers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 def test_operations_are_numbered_in_the_order_of_the_calls() -> None:
     async def body(ctx: Ctx) -> None:
         late = ctx.run("a", nothing)
@@ -42,7 +42,7 @@ def test_operations_are_numbered_in_the_order_of_the_calls() -> None:
     assert sim.done("b").numbers() == [(1, "a"), (4, "c")]
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 def test_tasks_take_their_numbers_in_the_order_in_which_they_run() -> None:
     async def one(ctx: Ctx, name: str) -> None:
         await ctx.run(f"{name}1", nothing)
@@ -63,7 +63,7 @@ def test_tasks_take_their_numbers_in_the_order_in_which_they_run() -> None:
     assert sim.numbers() == [(6, "c1"), (7, "d1")]
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 @pytest.mark.parametrize("tasks", [3, 40])
 def test_a_group_that_is_cancelled_cleans_up_in_one_order(tasks: int) -> None:
     async def one(ctx: Ctx, number: int) -> None:
@@ -92,7 +92,7 @@ def test_a_group_that_is_cancelled_cleans_up_in_one_order(tasks: int) -> None:
         assert undone() == first
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 def test_what_is_done_first_is_told_in_one_order() -> None:
     async def body(ctx: Ctx) -> list[str]:
         waits = {ctx.run(f"s{number}", nothing) for number in range(30)}
@@ -115,7 +115,7 @@ def test_what_is_done_first_is_told_in_one_order() -> None:
 # -- results -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 def test_recorded_results_are_served() -> None:
     async def body(ctx: Ctx, value: int) -> Any:
         with suppress(StepError):
@@ -135,7 +135,7 @@ def test_recorded_results_are_served() -> None:
     assert again.emitted == []
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 def test_a_flow_knows_where_it_is() -> None:
     seen: list[Any] = []
 
@@ -152,7 +152,7 @@ def test_a_flow_knows_where_it_is() -> None:
     assert seen == [("e", "ann", 1, True), ("e", "ann", 3, True)]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 def test_a_step_that_failed_tells_its_error() -> None:
     async def body(ctx: Ctx) -> Any:
         try:
@@ -217,7 +217,7 @@ def test_a_flow_that_raises_what_is_no_exception_has_failed(error: Any) -> None:
     assert sim.end.kind == "failed"
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 def test_a_task_that_cancels_its_flow_has_not_cancelled_the_execution() -> None:
     async def body(ctx: Ctx) -> None:
         task = asyncio.current_task()
@@ -231,7 +231,7 @@ def test_a_task_that_cancels_its_flow_has_not_cancelled_the_execution() -> None:
     assert "CancelledError" in sim.end.text
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6d")
 @pytest.mark.parametrize("way", ["plain", "group", "nested", "gathered"])
 def test_a_flow_continues_as_new_from_wherever_it_asks(way: str) -> None:
     async def go(ctx: Ctx) -> None:
@@ -294,7 +294,7 @@ def test_two_errors_of_a_group_are_no_wish_to_continue() -> None:
         ("c~pay-3:sub-1.12", "x", 4, "c~pay-3:sub-1:x-4r12"),
     ],
 )
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 def test_a_childs_id_follows_from_who_asked_and_where(
     parent: str, name: str, number: int, child: str
 ) -> None:
@@ -306,7 +306,7 @@ def test_a_childs_id_follows_from_who_asked_and_where(
     [("c", "c~2"), ("c~2", "c~3"), ("c~9", "c~10"), ("c~pay-1", "c~pay-1.2"), ("c~pay-1.2", "c~pay-1.3"),
      ("c~pay-1:x-2", "c~pay-1:x-2.2")],
 )  # fmt: skip
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6d")
 def test_a_successors_id_follows_from_its_predecessors(one: str, next_one: str) -> None:
     assert successor_id(one) == next_one
 
@@ -364,7 +364,7 @@ def test_wrong_calls_are_refused_where_they_are_made(wrong: Callable[[Ctx], Any]
     assert "expected" in sim.end.text
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 def test_a_select_gives_the_arm_and_its_value() -> None:
     async def body(ctx: Ctx) -> Any:
         picked = await ctx.select(ctx.sleep(days=1), ctx.receive("a"), ctx.gate("g"))
@@ -376,7 +376,7 @@ def test_a_select_gives_the_arm_and_its_value() -> None:
         assert sim.end.text == text
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
 def test_a_child_that_did_not_complete_raises(status: str) -> None:
     seen: list[Any] = []
@@ -410,7 +410,7 @@ def test_an_arm_of_what_could_not_begin_raises_in_select() -> None:
     assert sim.end.text == '"Nope"'
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 @pytest.mark.parametrize(
     ("state", "raised"), [("SUCCEEDED", False), ("REJECTED", True), ("OUTCOME_UNKNOWN", True)]
 )
@@ -437,7 +437,7 @@ def test_the_end_of_what_is_held(state: str, raised: bool) -> None:
     assert sim.end.text == (f'["{state}","r"]' if raised else "5")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 def test_a_cancellation_takes_along_what_is_under_way() -> None:
     async def body(ctx: Ctx) -> None:
         await asyncio.gather(ctx.child("f", name="a"), ctx.child("f", name="b"), ctx.run("s", nothing))
@@ -645,7 +645,7 @@ async def another_hold(ctx: Ctx) -> None:
     await ctx.hold("t2", {})
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 @pytest.mark.parametrize(
     ("code", "op", "expected", "found"),
     [
@@ -691,14 +691,14 @@ def test_code_that_does_other_things_has_diverged(
     assert "expected" in str(caught.value)
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 def test_code_may_go_on_differently_where_its_log_ends() -> None:
     sim = Sim(original).done("a")
     for code in (added_beside, ends_early, sequential, fails_early):
         replayed(code, sim.log)
 
 
-@pytest.mark.clause("E5", "E6")
+@pytest.mark.clause("E5b", "E6e")
 def test_a_cancellation_told_to_a_flow_that_has_ended_has_diverged() -> None:
     async def body(ctx: Ctx) -> None:
         try:
@@ -714,7 +714,7 @@ def test_a_cancellation_told_to_a_flow_that_has_ended_has_diverged() -> None:
         replayed(ended, [event for event in sim.log if event[0] != "EXECUTION_SUSPENDED"])
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 def test_an_answer_to_a_wait_that_is_not_there_has_diverged() -> None:
     async def body(ctx: Ctx) -> None:
         await ctx.receive("x")
@@ -734,7 +734,7 @@ def test_a_message_that_answers_nothing_is_no_news() -> None:
     assert replay.end() is None
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 def test_what_a_log_waits_for_is_known_without_its_code() -> None:
     async def body(ctx: Ctx) -> None:
         await asyncio.gather(
@@ -753,7 +753,7 @@ def test_what_a_log_waits_for_is_known_without_its_code() -> None:
 # -- retries -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 def test_tries_are_counted_across_replays() -> None:
     async def body(ctx: Ctx) -> None:
         await ctx.run("s", nothing)
@@ -763,7 +763,7 @@ def test_tries_are_counted_across_replays() -> None:
     assert (op.attempts, op.resting) == (2, None)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 def test_a_rest_that_was_parked_on_goes_on() -> None:
     async def body(ctx: Ctx) -> None:
         await ctx.run("s", nothing)
@@ -784,7 +784,7 @@ def scripts() -> list[Script]:
     return [whole]
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 @pytest.mark.parametrize("script", scripts())
 def test_every_prefix_is_replayed_as_it_was(script: Script) -> None:
     sim = Sim(original)

@@ -76,7 +76,7 @@ def without_others(operations: list[Any]) -> list[Any]:
 # -- what goes along -------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E6", "E9c")
+@pytest.mark.clause("E6f", "E9c")
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_restored_flow_has_come_as_far_as_the_other(seed: int) -> None:
@@ -96,7 +96,7 @@ def test_a_restored_flow_has_come_as_far_as_the_other(seed: int) -> None:
         assert got == expected, at
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_whatever_was_under_way_a_restored_flow_is_no_divergence_and_owns_nothing(seed: int) -> None:
@@ -128,7 +128,7 @@ async def waiting(ctx: FlowContext, _: Any) -> list[Any]:
     return told
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_what_had_not_told_its_end_is_listed_and_its_waits_are_answered() -> None:
     log: list[Event] = [
         ("EXECUTION_STARTED", {"flow": "story", "flow_version": 1, "owner": "ann", "input": None}),
@@ -162,7 +162,7 @@ def test_what_had_not_told_its_end_is_listed_and_its_waits_are_answered() -> Non
     assert carried(Recorded(log).events())["not_carried"] == [{"hold": "11"}, {"hold": "22"}]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_what_was_only_the_others_does_not_go_along() -> None:
     log: list[Event] = [
         ("EXECUTION_STARTED", {"flow": "story", "flow_version": 3, "owner": "ann", "input": 1}),
@@ -226,7 +226,7 @@ async def elsewhere(database: TestDatabase) -> Any:
         yield world
 
 
-@pytest.mark.clause("E6", "E5", "E12b")
+@pytest.mark.clause("E6f", "E5a", "E12b")
 async def test_an_execution_moves_to_another_database(w: World, database: TestDatabase) -> None:
     node = w.node(trip, nap)
     here = await w.begin("trip", 1)
@@ -274,7 +274,7 @@ async def cancels(ctx: FlowContext) -> None:
     await ctx.child("nap", 30, name="nap")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 async def test_a_restored_flow_that_is_cancelled_touches_nothing_of_the_other(w: World) -> None:
     node = w.node(cancels, nap)
     first = await w.begin("cancels")
@@ -307,7 +307,7 @@ async def mended(ctx: FlowContext, value: int) -> int:
     return value
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 async def test_one_that_failed_by_its_code_goes_on_with_mended_code(w: World) -> None:
     node = w.node(broken)
     failed = await node.start("mended", 7)
@@ -326,7 +326,7 @@ async def saved(ctx: FlowContext, value: int) -> int:
     return int(await ctx.receive("go"))
 
 
-@pytest.mark.clause("E6", "E9b")
+@pytest.mark.clause("E6f", "E9b")
 async def test_a_compacted_log_is_exported_and_a_restored_one_is_saved_and_restored_again(w: World) -> None:
     def kept(execution_id: str) -> list[Any]:
         return w.admin.execute(
@@ -380,7 +380,7 @@ BAD: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_state_is_refused_before_it_is_sent(name: str) -> None:
     assert checked_state(GOOD)["events"] == GOOD["events"]
@@ -390,7 +390,7 @@ def test_what_is_no_state_is_refused_before_it_is_sent(name: str) -> None:
     assert "SECRET" not in str(caught.value)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 @pytest.mark.parametrize(
     "state",
     [
@@ -455,7 +455,7 @@ def test_who_may_restore_and_under_which_id(database: TestDatabase, db: DictConn
     ]
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 async def test_a_state_that_the_code_does_not_fit_parks_as_diverged(w: World) -> None:
     state = {**GOOD, "events": [["STEP_COMPLETED", {"op": 1, "name": "other", "output": 1}]]}
     execution_id = await w.executions.restore_from_state(state, OWNER)
@@ -465,7 +465,7 @@ async def test_a_state_that_the_code_does_not_fit_parks_as_diverged(w: World) ->
     assert (told["expected"], told["found"]) == ("step other", "step s")
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 async def test_a_fact_of_the_kernels_in_a_state_is_not_applied(w: World) -> None:
     # by a client that does not look at what it sends
     state = {**GOOD, "events": [["EXECUTION_STARTED", {"flow_version": 1, "owner": "eve", "input": 1}]]}

@@ -10,8 +10,9 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg import sql
 
-from tests.flow.nodes import OWNER, Lost, World, until
+from tests.flow.nodes import OWNER, Lost, World, a_world, until
 from tests.flow.sim import Sim, replayed, view
 from underseal.errors import ExecutionFailed, FlowError
 from underseal.flow.context import FlowContext
@@ -30,7 +31,7 @@ async def give(value: Any = None) -> Any:
 # -- the same again --------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 async def test_a_generator_that_is_left_open_is_closed_on_the_flows_own_loop() -> None:
     async def body(ctx: Ctx) -> Any:
         async def pages() -> AsyncIterator[int]:
@@ -56,7 +57,7 @@ async def test_a_generator_that_is_left_open_is_closed_on_the_flows_own_loop() -
             assert view(replayed(body, live.log[:count])) == live.views[count - 1]
 
 
-@pytest.mark.clause("E5", "E6")
+@pytest.mark.clause("E5b", "E6e")
 async def test_a_value_that_is_drawn_as_a_cancellation_comes_is_no_divergence(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -92,7 +93,7 @@ async def resolves() -> None:
     await asyncio.get_running_loop().getaddrinfo("localhost", 1)
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5c")
 @pytest.mark.parametrize("act", [connects, calls, resolves])
 def test_what_comes_from_outside_is_refused_in_words(act: Any) -> None:
     async def body(ctx: Ctx) -> None:
@@ -104,7 +105,7 @@ def test_what_comes_from_outside_is_refused_in_words(act: Any) -> None:
         assert "use a step" in sim.end.text
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 async def test_a_generator_that_the_collector_finds_does_nothing_to_its_flow() -> None:
     async def body(ctx: Ctx) -> Any:
         async def pages() -> AsyncIterator[int]:
@@ -131,7 +132,7 @@ async def test_a_generator_that_the_collector_finds_does_nothing_to_its_flow() -
 # -- nothing starts that must not ------------------------------------------------------------------
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_a_step_that_was_given_up_is_not_tried_again(w: World) -> None:
     tries: list[str] = []
 
@@ -160,7 +161,7 @@ async def test_a_step_that_was_given_up_is_not_tried_again(w: World) -> None:
     assert await node.result(execution) == 3
 
 
-@pytest.mark.clause("E6", "E8")
+@pytest.mark.clause("E6c", "E8a")
 async def test_no_child_is_begun_by_a_driver_that_lost_its_claim(w: World) -> None:
     @flow("child")
     async def child(ctx: Ctx) -> None:
@@ -200,7 +201,7 @@ class Desk:
         """There is nothing."""
 
 
-@pytest.mark.clause("E6", "E8")
+@pytest.mark.clause("E6b", "E8a")
 async def test_no_operation_is_requested_by_a_driver_whose_claim_ran_out(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> None:
@@ -222,7 +223,7 @@ async def test_no_operation_is_requested_by_a_driver_whose_claim_ran_out(w: Worl
     assert len(set(desk.asked)) == 1
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6h")
 async def test_nothing_starts_while_nobody_knows_what_became_of_a_write(w: World) -> None:
     ran: list[int] = []
 
@@ -258,7 +259,7 @@ class Odd(dict[str, Any]):
         raise RuntimeError("odd")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_an_output_that_raises_fails_its_flow_and_no_other(w: World) -> None:
     @flow("odd")
     async def odd(ctx: Ctx) -> Any:
@@ -286,7 +287,7 @@ class OddError(Exception, metaclass=Oddity):
     """An error of it."""
 
 
-@pytest.mark.clause("E6", "E8")
+@pytest.mark.clause("E6a", "E8a")
 async def test_an_effect_that_falls_leaves_its_execution_to_others(
     w: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -303,7 +304,7 @@ async def test_an_effect_that_falls_leaves_its_execution_to_others(
     await until(lambda: w.wakes(execution)[0]["claimed_by"] is None, 3)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 @pytest.mark.parametrize(
     "error",
     [psycopg.errors.ReadOnlySqlTransaction(), psycopg.errors.InsufficientPrivilege(),
@@ -320,7 +321,7 @@ async def test_a_database_that_cannot_be_written_to_fails_no_flow(w: World, erro
     assert await node.run("f") == 1
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 async def test_a_flow_that_goes_round_is_parked_and_no_other_waits(w: World) -> None:
     @flow("round")
     async def going_round(ctx: Ctx) -> None:
@@ -339,7 +340,7 @@ async def test_a_flow_that_goes_round_is_parked_and_no_other_waits(w: World) -> 
     assert await node.run("f") == 1
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_who_waits_for_a_runtime_that_ends_is_told(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -358,7 +359,7 @@ async def test_who_waits_for_a_runtime_that_ends_is_told(w: World) -> None:
             await asyncio.wait_for(one, 3)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 async def test_a_start_that_is_taken_over_before_it_is_known_has_begun(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> int:
@@ -377,10 +378,81 @@ async def test_a_start_that_is_taken_over_before_it_is_known_has_begun(w: World)
     assert await node.result("mine") == 1
 
 
+# -- much at once ----------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("E6a")
+async def test_results_that_are_much_together_are_written_in_portions(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("underseal.flow.drive._MOST_TEXT", 5000)
+
+    @flow("f")
+    async def body(ctx: Ctx) -> Any:
+        told = await asyncio.gather(*[ctx.run("s", give, "x" * 1000) for _ in range(30)])
+        late = [
+            len(one) for one in await asyncio.gather(*[ctx.run("t", give, "y" * 1000) for _ in range(30)])
+        ]
+        return [len(told), sum(late), await ctx.receive("a")]
+
+    node = w.node(body)
+    node.faults.lose("write", "after", 4)
+    node.faults.lose("write", "before", 8)
+    execution = await node.start("f")
+    await w.send(execution, "a", 1)
+    assert await node.result(execution) == [30, 30_000, 1]
+    assert max(map(len, node.faults.items)) < 7000
+    assert (await w.types(execution)).count("STEP_COMPLETED") == 60
+
+
+@pytest.mark.clause("E8a")
+async def test_long_logs_are_not_all_read_at_once(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("underseal.flow.runtime._AT_ONCE", 50)
+
+    @flow("f", snapshot_every=None)
+    async def body(ctx: Ctx) -> Any:
+        for _ in range(20):
+            await ctx.run("s", give)
+        return await ctx.receive("a")
+
+    first = w.node(body)
+    made = [await first.start("f") for _ in range(6)]
+    for execution in made:
+        await w.parks(execution)
+    await first.stop()
+    for execution in made:
+        await w.send(execution, "a", 1)
+    node = w.node(body)
+    assert [await node.result(execution) for execution in made] == [1] * 6
+    assert node.faults.calls["read"] >= 3
+
+
+@pytest.mark.clause("E5a")
+async def test_instants_are_in_utc_whatever_the_sessions_zone_is(w: World) -> None:
+    @flow("f")
+    async def body(ctx: Ctx) -> str:
+        return str((await ctx.now()).tzinfo)
+
+    w.admin.execute(
+        sql.SQL("alter database {} set timezone to 'Asia/Tokyo'").format(sql.Identifier(w.database.name))
+    )
+    async with a_world(w.database) as world:
+        assert await world.node(body).run("f") == "UTC"
+    w.admin.execute(sql.SQL("alter database {} reset timezone").format(sql.Identifier(w.database.name)))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "\ud800"], ids=repr)
+def test_a_flow_has_a_name_that_the_database_takes(name: str) -> None:
+    with pytest.raises(FlowError, match="printable"):
+        flow(name)
+    with pytest.raises(FlowError, match="version"):
+        flow("f", version=2**31)
+
+
 # -- messages --------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E6", "I1a")
+@pytest.mark.clause("E6b", "I1a")
 async def test_a_message_for_a_receive_that_was_given_up_waits_for_the_next(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -411,7 +483,7 @@ async def test_a_message_for_a_receive_that_was_given_up_waits_for_the_next(w: W
 # -- what a cancellation takes along ---------------------------------------------------------------
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 def test_what_was_given_up_on_its_way_is_cancelled_with_its_flow() -> None:
     async def body(ctx: Ctx) -> None:
         held = asyncio.ensure_future(ctx.hold("pay", {}))
@@ -425,7 +497,7 @@ def test_what_was_given_up_on_its_way_is_cancelled_with_its_flow() -> None:
         assert sim.replay.under_way() == [{"hold": "o1"}]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 async def test_a_child_that_was_given_up_on_its_way_is_cancelled_with_its_flow(w: World) -> None:
     @flow("child")
     async def child(ctx: Ctx) -> None:
@@ -449,7 +521,7 @@ async def test_a_child_that_was_given_up_on_its_way_is_cancelled_with_its_flow(w
     assert await w.status("f1~child-1") == "cancelled"
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 def test_an_operation_that_was_there_before_is_not_taken_back() -> None:
     async def body(ctx: Ctx) -> None:
         await ctx.hold("pay", {})
@@ -463,7 +535,7 @@ def test_an_operation_that_was_there_before_is_not_taken_back() -> None:
 # -- ids and versions ------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6c")
 def test_no_two_children_of_a_line_share_an_id() -> None:
     asked = [
         (parent, name, number)
@@ -474,7 +546,7 @@ def test_no_two_children_of_a_line_share_an_id() -> None:
     assert len({child_id(*one) for one in asked}) == len(asked)
 
 
-@pytest.mark.clause("E2f", "E6")
+@pytest.mark.clause("E2f", "E6g")
 @pytest.mark.parametrize("version", ['1,"principal":"mallory"', 0, -1, True, 1.5, 2**31])
 async def test_a_version_is_a_number(w: World, version: Any) -> None:
     @flow("child")

@@ -41,7 +41,7 @@ def test_everything_that_a_replay_looks_at_is_kept() -> None:
     assert set(_MEMBERS) | {"EXECUTION_SUSPENDED"} == set(replay_module._HANDLERS)
 
 
-@pytest.mark.clause("E9c", "E5")
+@pytest.mark.clause("E9c", "E5a")
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_replay_from_a_snapshot_and_its_tail_is_one_of_the_whole_log(seed: int) -> None:
@@ -196,7 +196,7 @@ async def test_a_flow_goes_on_from_snapshot_and_tail_at_every_event(w: World) ->
     assert node.runtime.counts.completed == len(forks)
 
 
-@pytest.mark.clause("E9a", "E9b", "E5")
+@pytest.mark.clause("E9a", "E9b", "E5a")
 async def test_a_parked_flow_has_a_snapshot_and_goes_on_from_it_alone(w: World) -> None:
     node = w.node(steps)
     execution_id = await node.start("steps", {"steps": 30})
@@ -293,7 +293,7 @@ async def test_a_snapshot_of_another_kind_is_passed_over_where_the_log_is_whole(
     assert set(RUNS.values()) == {1}
 
 
-@pytest.mark.clause("E9a", "E5")
+@pytest.mark.clause("E9a", "E5b")
 async def test_where_only_a_snapshot_of_another_kind_is_left_it_is_parked_for_an_operator(w: World) -> None:
     execution_id = await parked_unsaved(w, {"v": 2})
     await compact(w, execution_id, 27)
@@ -355,7 +355,7 @@ async def compacted(w: World) -> str:
     return execution_id
 
 
-@pytest.mark.clause("E9c", "E6")
+@pytest.mark.clause("E9c", "E6g")
 async def test_a_compacted_execution_is_migrated(w: World) -> None:
     execution_id = await compacted(w)
     assert (await w.executions.migrate(execution_id, 2, OWNER)).outcome == "migrated"
@@ -367,7 +367,7 @@ async def test_a_compacted_execution_is_migrated(w: World) -> None:
     assert (await w.executions.verify(execution_id)).outcome == "verified"
 
 
-@pytest.mark.clause("E9c", "E5")
+@pytest.mark.clause("E9c", "E5b")
 async def test_a_compacted_execution_whose_code_does_not_fit_is_parked_and_goes_on_when_it_does(
     w: World,
 ) -> None:

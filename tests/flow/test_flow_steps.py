@@ -28,7 +28,7 @@ async def give(value: Any) -> Any:
     return value
 
 
-@pytest.mark.clause("E5", "E6")
+@pytest.mark.clause("E5a", "E6a")
 async def test_steps_may_be_async_or_plain_and_run_side_by_side(w: World) -> None:
     both = threading.Barrier(2)
     met = asyncio.Event()
@@ -67,7 +67,7 @@ async def test_steps_may_be_async_or_plain_and_run_side_by_side(w: World) -> Non
     assert events[-1].type == "EXECUTION_COMPLETED"
 
 
-@pytest.mark.clause("E5", "E6")
+@pytest.mark.clause("E5a", "E6a")
 async def test_a_result_is_given_as_a_replay_gives_it(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -83,7 +83,7 @@ async def test_a_result_is_given_as_a_replay_gives_it(w: World) -> None:
     assert await node.run("f") == ["<class 'list'>", {"1": [2, 3]}]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 @pytest.mark.parametrize("value", [float("nan"), object(), "x" * LIMIT, {"__loomEnc": "x"}, "a\0"], ids=repr)
 async def test_a_result_that_cannot_be_recorded_fails_its_step_at_once(w: World, value: Any) -> None:
     tries: list[int] = []
@@ -113,7 +113,7 @@ class Odd(BaseException):
         raise ZeroDivisionError
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
 @pytest.mark.parametrize(
     "error",
@@ -164,7 +164,7 @@ async def test_errors_have_a_traceback_only_where_it_is_wanted(w: World) -> None
     assert "in bad" in str(caught.value.error["traceback"])
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_a_step_is_tried_as_often_as_it_may(w: World) -> None:
     tries: list[StepInfo] = []
 
@@ -193,7 +193,7 @@ async def test_a_step_is_tried_as_often_as_it_may(w: World) -> None:
     assert len(tries) == 3
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_only_what_may_be_tried_again_is(w: World) -> None:
     tries: list[str] = []
 
@@ -214,7 +214,7 @@ async def test_only_what_may_be_tried_again_is(w: World) -> None:
     assert sorted(tries) == ["key", "value", "value"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_tries_survive_a_crash(w: World) -> None:
     tries: list[int] = []
 
@@ -238,7 +238,7 @@ async def test_tries_survive_a_crash(w: World) -> None:
     assert tries == [1, 2, 2, 3]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_a_long_wait_between_tries_is_a_park_and_a_short_one_is_none(timed: World, clock: Any) -> None:
     tries: list[int] = []
 
@@ -269,7 +269,7 @@ async def test_a_long_wait_between_tries_is_a_park_and_a_short_one_is_none(timed
     assert waits == ["1:retry:1", "1:retry:2"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_a_rest_keeps_its_instant_while_other_things_happen(timed: World, clock: Any) -> None:
     tries: list[int] = []
 
@@ -298,7 +298,7 @@ async def test_a_rest_keeps_its_instant_while_other_things_happen(timed: World, 
     assert await node.result(execution) == 5
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_a_try_that_takes_too_long_has_failed(w: World) -> None:
     go_on = threading.Event()
     cancelled: list[int] = []
@@ -328,7 +328,7 @@ async def test_a_try_that_takes_too_long_has_failed(w: World) -> None:
     go_on.set()
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 async def test_a_step_that_nobody_waits_for_any_more_is_cancelled(w: World) -> None:
     ended: list[str] = []
     began = asyncio.Event()

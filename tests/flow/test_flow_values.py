@@ -40,7 +40,7 @@ class Colour(enum.StrEnum):
     RED = "red"
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5a")
 @pytest.mark.parametrize(
     ("value", "read"),
     [
@@ -79,7 +79,7 @@ def test_a_value_is_given_as_it_is_recorded(value: Any, read: Any) -> None:
     assert type(as_recorded(value, text)) is type(read)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -244,7 +244,7 @@ async def _none() -> None:
     """Takes too little."""
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_several_versions_of_a_flow_stand_side_by_side() -> None:
     old, new = flow("x", version=1)(body), flow("x", version=3, also_drives=[2])(body)
     known = Flows([new, old, new])

@@ -37,7 +37,7 @@ async def wrong(ctx: Ctx) -> Any:
     return await ctx.run("another", give, 1)
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 async def test_a_flow_that_diverges_parks_and_goes_on_with_the_right_code(
     timed: World, clock: TestClock
 ) -> None:
@@ -75,7 +75,7 @@ async def _data(w: World, execution: str, kind: str) -> list[Any]:
     return await w.data(execution, kind)
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 async def test_an_instant_is_kept_through_a_divergence(timed: World, clock: TestClock) -> None:
     @flow("f")
     async def two_waits(ctx: Ctx) -> Any:
@@ -111,7 +111,7 @@ async def _count(w: World, execution: str, kind: str, number: int) -> bool:
     return len(await w.data(execution, kind)) >= number
 
 
-@pytest.mark.clause("E5", "E6")
+@pytest.mark.clause("E5b", "E6e")
 async def test_a_flow_that_has_diverged_can_be_cancelled_once_its_code_is_right(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> None:
@@ -137,7 +137,7 @@ async def test_a_flow_that_has_diverged_can_be_cancelled_once_its_code_is_right(
     assert [one["name"] for one in await w.data(execution, "STEP_COMPLETED")] == ["undo"]
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 async def test_whatever_a_log_holds_it_stops_no_other(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx, value: int) -> int:
@@ -164,7 +164,7 @@ async def test_whatever_a_log_holds_it_stops_no_other(w: World) -> None:
     await w.parks(odd)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 async def test_each_version_is_driven_by_its_code(w: World) -> None:
     @flow("f", version=1)
     async def old(ctx: Ctx) -> Any:
@@ -180,7 +180,7 @@ async def test_each_version_is_driven_by_its_code(w: World) -> None:
     assert await node.run("f") == ["new", 3]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 async def test_what_no_code_here_drives_is_left_to_others(w: World) -> None:
     @flow("f", version=2)
     async def new(ctx: Ctx) -> str:
@@ -195,7 +195,7 @@ async def test_what_no_code_here_drives_is_left_to_others(w: World) -> None:
         assert all(wake["claimed_by"] is None for wake in w.wakes(one))
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 async def test_a_migration_goes_on_with_the_newer_code(timed: World, clock: TestClock) -> None:
     @flow("f", version=1)
     async def old(ctx: Ctx) -> Any:
@@ -225,7 +225,7 @@ async def test_a_migration_goes_on_with_the_newer_code(timed: World, clock: Test
     assert await node.result(execution) == ["new", 1, 2]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 async def test_a_migration_under_way_takes_the_execution_from_its_driver(w: World) -> None:
     go, began = asyncio.Event(), asyncio.Event()
 
@@ -251,7 +251,7 @@ async def test_a_migration_under_way_takes_the_execution_from_its_driver(w: Worl
     assert node.runtime.counts.lost == 1
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 async def test_a_fork_of_a_prefix_drives_on(w: World) -> None:
     ran: list[int] = []
 
@@ -283,7 +283,7 @@ async def test_a_fork_of_a_prefix_drives_on(w: World) -> None:
     assert await node.result(str(middle)) == [token, 1, 7, str(middle)]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 async def test_an_outcome_is_recorded_beside_a_run_and_after_it(w: World) -> None:
     go, began = asyncio.Event(), asyncio.Event()
 
@@ -310,7 +310,7 @@ async def test_an_outcome_is_recorded_beside_a_run_and_after_it(w: World) -> Non
     assert await w.node(body).result(execution) == 3
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_a_message_with_an_envelope_is_no_message_for_a_flow(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -325,7 +325,7 @@ async def test_a_message_with_an_envelope_is_no_message_for_a_flow(w: World) -> 
     assert await node.result(execution) == {"__loomEnc": 5}
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_a_message_that_came_in_sealed_holds_the_flow_and_fails_nothing(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:

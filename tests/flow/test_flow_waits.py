@@ -21,7 +21,7 @@ async def give(value: Any) -> Any:
     return value
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_a_flow_sleeps_by_the_databases_clock(timed: World, clock: TestClock) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> list[str]:
@@ -40,7 +40,7 @@ async def test_a_flow_sleeps_by_the_databases_clock(timed: World, clock: TestClo
     assert await node.result(execution) == ["1:30:00"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_a_crash_does_not_prolong_a_sleep_that_was_parked(timed: World, clock: TestClock) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> None:
@@ -54,7 +54,7 @@ async def test_a_crash_does_not_prolong_a_sleep_that_was_parked(timed: World, cl
     await timed.node(body).result(execution)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_no_sleep_at_all_is_one(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> int:
@@ -65,7 +65,7 @@ async def test_no_sleep_at_all_is_one(w: World) -> None:
     assert await w.node(body).run("f") == 1
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6b", "E7a")
 async def test_messages_come_once_and_in_order(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -80,7 +80,7 @@ async def test_messages_come_once_and_in_order(w: World) -> None:
     assert await node.result(execution) == [0, 1, 2, "first of b"]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 async def test_a_send_right_before_the_first_receive_is_not_lost(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -96,7 +96,7 @@ async def test_a_send_right_before_the_first_receive_is_not_lost(w: World) -> No
         assert await node.result(execution) == number
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 async def test_a_send_while_the_park_is_being_written_is_not_lost(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -117,7 +117,7 @@ async def test_a_send_while_the_park_is_being_written_is_not_lost(w: World) -> N
     ]
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6b", "E7c")
 async def test_an_answer_to_a_gate_comes_before_or_after(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -133,7 +133,7 @@ async def test_an_answer_to_a_gate_comes_before_or_after(w: World) -> None:
     assert (await w.executions.resume(execution, "late", "again", OWNER)).outcome == "conflict"
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_the_first_named_of_the_arms_that_can_be_answered_is(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -151,7 +151,7 @@ async def test_the_first_named_of_the_arms_that_can_be_answered_is(w: World) -> 
     assert await w.node(body).result(execution) == [[0, "b"], [0, "a"], [0, None]]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_a_timeout_is_a_select_with_a_sleep(timed: World, clock: TestClock) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -173,7 +173,7 @@ async def _told(w: World, execution: str, kind: str) -> bool:
     return kind in await w.types(execution)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_several_tasks_wait_side_by_side(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -193,7 +193,7 @@ async def test_several_tasks_wait_side_by_side(w: World) -> None:
     assert await node.result(execution) == [[2, 4], [1, 3], 9]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 async def test_a_sleep_that_began_with_a_step_counts_from_there(timed: World, clock: TestClock) -> None:
     """The step outlasts it; it fires when nothing else runs, and is not counted anew."""
 
@@ -211,7 +211,7 @@ async def test_a_sleep_that_began_with_a_step_counts_from_there(timed: World, cl
     assert await timed.node(body).run("f") == 1
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E5a")
 async def test_recorded_values_are_the_same_after_a_crash(w: World) -> None:
     seen: list[list[str]] = []
 
@@ -236,7 +236,7 @@ async def test_recorded_values_are_the_same_after_a_crash(w: World) -> None:
     datetime.fromisoformat(result[2])
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E5b")
 async def test_a_flow_that_waits_for_nothing_is_no_failure(w: World) -> None:
     @flow("f")
     async def body(ctx: Ctx) -> None:

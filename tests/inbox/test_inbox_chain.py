@@ -20,7 +20,7 @@ def test_what_waits_is_delivered_to_the_one_that_goes_on(b: Box) -> None:
     b.audit()
 
 
-@pytest.mark.clause("I6a", "E7")
+@pytest.mark.clause("I6a", "E7a")
 @pytest.mark.parametrize("to", ["", "~2", "~3"])
 def test_whoever_is_named_the_message_goes_to_the_one_that_goes_on(b: Box, to: str) -> None:
     chain = b.chain

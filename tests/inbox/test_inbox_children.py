@@ -10,7 +10,7 @@ import pytest
 from tests.held.sql.kernel import Kernel, Row, outcome
 from tests.inbox.box import Box, box
 
-pytestmark = pytest.mark.clause("E6")
+pytestmark = pytest.mark.clause("E6c")
 
 LIMIT = 1_048_576
 
@@ -252,7 +252,7 @@ def test_ids_of_any_length_can_end(k: Kernel) -> None:
     assert len(end["message_id"]) == 301
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_batch_may_hold_the_parent_and_its_children(b: Box, waits: bool) -> None:
     """What a parent parks on and what answers it may come in one statement."""

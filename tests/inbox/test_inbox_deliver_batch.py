@@ -145,7 +145,7 @@ def left(b: Box) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.clause("I1a", "I1b", "E7", "G2", "G6", "G7", "G8", "G10")
+@pytest.mark.clause("I1a", "I1b", "E7a", "G2", "G6", "G7", "G8", "G10")
 def test_each_gets_what_deliver_gives_it(k: Kernel) -> None:
     alone = {name: box(k, f"alone-{name}") for name in STORIES}
     # in an order that is not that of the ids
@@ -167,7 +167,7 @@ def test_each_gets_what_deliver_gives_it(k: Kernel) -> None:
     assert {row["outcome"] for row in rows} == {"delivered", "held", "none", "conflict"}
 
 
-@pytest.mark.clause("I1b", "E7")
+@pytest.mark.clause("I1b", "E7a")
 def test_the_claim_under_which_it_was_delivered_goes_on(k: Kernel) -> None:
     boxes = [box(k) for _ in range(3)]
     for b in boxes:

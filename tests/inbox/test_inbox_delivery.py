@@ -10,7 +10,7 @@ from tests.held.sql.kernel import outcome
 from tests.inbox.box import CAPABLE, MARKER, OWNER, SEALED, Box, key
 
 
-@pytest.mark.clause("I1b", "E7")
+@pytest.mark.clause("I1b", "E7a")
 def test_a_message_that_is_there_answers_the_park(b: Box) -> None:
     number = b.put("a", '{"n": 1}')
     assert b.park(w=["a"]) == "answered"
@@ -18,7 +18,7 @@ def test_a_message_that_is_there_answers_the_park(b: Box) -> None:
     assert (b.status, b.open_waits(), b.pending(), b.wakes()) == ("running", [], [], ["drive"])
 
 
-@pytest.mark.clause("I1b", "E7")
+@pytest.mark.clause("I1b", "E7a")
 def test_a_message_that_comes_later_wakes_and_is_delivered(b: Box) -> None:
     assert b.park(w=["a"]) == "parked"
     assert b.wakes() == []
@@ -31,7 +31,7 @@ def test_a_message_that_comes_later_wakes_and_is_delivered(b: Box) -> None:
     assert (b.status, b.wakes()) == ("running", ["drive"])
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_only_a_message_that_is_waited_for_wakes(b: Box) -> None:
     b.put("a")
     assert b.wakes() == ["drive"]
@@ -107,7 +107,7 @@ def test_a_due_arm_answers_in_its_place(b: Box) -> None:
     assert [(e["data"]["wait"], e["data"]["arm"]) for e in b.log()[2:]] == [("w1", 0), ("w2", 0), ("w3", 1)]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7b")
 def test_an_instant_answers_when_it_comes_and_not_before(b: Box) -> None:
     assert b.park(w=["a", 60.0]) == "parked"
     assert b.deliver()["outcome"] == "none"
@@ -214,7 +214,7 @@ def test_an_ended_or_unknown_execution_is_told_apart(b: Box, verb: str) -> None:
     assert ask() == ("not-found", None)
 
 
-@pytest.mark.clause("G7", "E7")
+@pytest.mark.clause("G7", "E7a")
 def test_a_delivery_of_nothing_retires_the_wake(b: Box) -> None:
     b.park(w=["a", 60.0])
     b.put("a")

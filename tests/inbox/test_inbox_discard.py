@@ -74,7 +74,7 @@ def test_what_nobody_can_open_is_discarded_and_what_waited_behind_it_goes_on(b: 
     assert b.delivered() == [("w1", behind)]
 
 
-@pytest.mark.clause("G6", "E7")
+@pytest.mark.clause("G6", "E7b")
 def test_an_instant_that_waited_behind_it_is_due_now(b: Box) -> None:
     b.seal(b.put("a"))
     b.park(w1=["a", 5.0])
@@ -215,7 +215,7 @@ def test_a_message_behind_one_that_expired_behind_it_is_still_delivered(b: Box) 
     assert b.cursors() == {"a": 2}
 
 
-@pytest.mark.clause("I3c", "G6", "E7")
+@pytest.mark.clause("I3c", "G6", "E7a")
 def test_the_sweep_frees_what_waited_behind_a_sealed_head(b: Box) -> None:
     b.seal(b.put("a", expires="1 second"))
     behind = b.put("b")

@@ -274,7 +274,7 @@ def rolled_back_on(kernel: Kernel) -> Iterator[None]:
     kernel.clock.set(start)
 
 
-@pytest.mark.clause("T6d", "I1a", "I1b", "I2a", "I2b", "I3a", "I3b", "I3c", "I4", "I6a", "E7")
+@pytest.mark.clause("T6d", "I1a", "I1b", "I2a", "I2b", "I3a", "I3b", "I3c", "I4", "I6a", "E7a")
 def test_the_inbox_does_what_a_simple_model_says(k: Kernel) -> None:
     machine = type("Machine", (InboxMachine,), {"kernel": k})
     run_state_machine_as_test(

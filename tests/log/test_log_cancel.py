@@ -24,7 +24,7 @@ def ended(b: Box) -> Box:
     return b
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 def test_what_has_not_begun_is_cancelled_at_once(b: Box) -> None:
     assert outcome(cancel(b, reason="changed my mind")) == ("cancelled", None)
     row = b.execution()
@@ -34,7 +34,7 @@ def test_what_has_not_begun_is_cancelled_at_once(b: Box) -> None:
     assert outcome(b.step()) == ("conflict", "stale-fence")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 @pytest.mark.parametrize("parked", [False, True])
 def test_whoever_drives_is_asked_to_clean_up(b: Box, parked: bool) -> None:
     b.step()
@@ -54,7 +54,7 @@ def test_whoever_drives_is_asked_to_clean_up(b: Box, parked: bool) -> None:
     assert b.write("cancelled", reason="cleaned up")["status"] == "cancelled"
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6e", "E7a")
 def test_a_park_does_not_bury_the_wish_to_cancel(b: Box) -> None:
     b.step()
     cancel(b)
@@ -73,7 +73,7 @@ def test_a_park_does_not_bury_the_wish_to_cancel(b: Box) -> None:
     assert b.write("park", waits=waits, cancel_told=True)["outcome"] == "parked"
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize("asked", [False, True])
 def test_force_ends_it_and_shuts_its_driver_out(b: Box, parked: bool, asked: bool) -> None:
@@ -89,7 +89,7 @@ def test_force_ends_it_and_shuts_its_driver_out(b: Box, parked: bool, asked: boo
     assert outcome(b.step()) == ("conflict", "stale-fence")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 @pytest.mark.parametrize("verb", ["complete", "fail", "cancelled", "continue"])
 @pytest.mark.parametrize("force", [False, True])
 def test_an_end_is_not_cancelled(b: Box, verb: str, force: bool) -> None:
@@ -106,7 +106,7 @@ def test_a_reason_is_short(b: Box) -> None:
     assert outcome(cancel(b, reason="x" * 1000)) == ("cancelled", None)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 @pytest.mark.parametrize("verb", ["append", "park", "complete", "fail", "cancelled", "continue"])
 def test_an_outcome_is_recorded_whatever_the_status_and_changes_nothing_else(b: Box, verb: str) -> None:
     b.write(verb, **({"waits": [{"wait": "w", "arms": [{"topic": "a"}]}]} if verb == "park" else {}))

@@ -235,7 +235,7 @@ def test_a_list_goes_on_where_a_call_has_looked_at_enough(
 # -- a whole story ------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E6", "I1a")
+@pytest.mark.clause("E6b", "I1a")
 def test_an_execution_from_its_start_to_its_end(ex: Any, dr: Any) -> None:
     fence = begin(dr)
     waits = [
@@ -389,7 +389,7 @@ def test_cancelling(ex: Any, dr: Any) -> None:
 # -- driving ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E2a", "E2c", "E8")
+@pytest.mark.clause("E2a", "E2c", "E8a")
 def test_fences_and_recovery(dr: Any) -> None:
     first = begin(dr)
     seen = dr.head("c")
@@ -449,7 +449,7 @@ def test_snapshots_compaction_and_content(ex: Any, dr: Any) -> None:
     assert (swept.outcome, swept.chain_id, swept.removed) == ("swept", "c", 1)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_forking_and_deleting(ex: Any, dr: Any) -> None:
     fence = begin(dr)
     dr.append("c", fence, [batch.event("STEP", n=1), batch.event("STEP", n=2)])

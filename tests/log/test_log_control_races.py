@@ -133,7 +133,7 @@ def test_a_stale_driver_that_waited_behind_a_takeover_writes_nothing(pair: Pair)
     assert outcome(answer) == ("conflict", "stale-fence")
 
 
-@pytest.mark.clause("E8", "T4b")
+@pytest.mark.clause("E8a", "T4b")
 @pytest.mark.parametrize("seconds", [29, 30])
 def test_a_claim_is_judged_when_the_lock_is_held(pair: Pair, seconds: int) -> None:
     b = box(pair.a)
@@ -147,7 +147,7 @@ def test_a_claim_is_judged_when_the_lock_is_held(pair: Pair, seconds: int) -> No
     assert answer["outcome"] == ("recovered" if seconds == 30 else "conflict")
 
 
-@pytest.mark.clause("E8", "T4b")
+@pytest.mark.clause("E8a", "T4b")
 def test_one_of_two_takes_over(pair: Pair) -> None:
     b = box(pair.a)
     observed = seen(b)
@@ -159,7 +159,7 @@ def test_one_of_two_takes_over(pair: Pair) -> None:
     assert b.types().count("EXECUTION_RECOVERED") == 1
 
 
-@pytest.mark.clause("E7", "T4b")
+@pytest.mark.clause("E7c", "T4b")
 @pytest.mark.parametrize("first", ["gate", "park"])
 def test_a_gate_and_its_answer_meet_in_either_order(pair: Pair, first: str) -> None:
     b = box(pair.a)
@@ -178,7 +178,7 @@ def test_a_gate_and_its_answer_meet_in_either_order(pair: Pair, first: str) -> N
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7", "T4b")
+@pytest.mark.clause("E7c", "T4b")
 @pytest.mark.parametrize("rollback", [False, True])
 def test_one_of_two_answers_is_taken(pair: Pair, rollback: bool) -> None:
     b = box(pair.a)
@@ -192,7 +192,7 @@ def test_one_of_two_answers_is_taken(pair: Pair, rollback: bool) -> None:
     assert len(b.pending()) == 1
 
 
-@pytest.mark.clause("E6", "T4b")
+@pytest.mark.clause("E6e", "T4b")
 @pytest.mark.parametrize("force", [False, True])
 def test_a_cancel_that_waited_behind_the_end_is_told(pair: Pair, force: bool) -> None:
     b = box(pair.a)
@@ -203,7 +203,7 @@ def test_a_cancel_that_waited_behind_the_end_is_told(pair: Pair, force: bool) ->
     assert b.status == "completed"
 
 
-@pytest.mark.clause("E6", "T4b")
+@pytest.mark.clause("E6e", "T4b")
 def test_an_end_that_waited_behind_a_cancel_is_shut_out(pair: Pair) -> None:
     b = box(pair.a)
     _, answer = pair.race(
@@ -213,7 +213,7 @@ def test_an_end_that_waited_behind_a_cancel_is_shut_out(pair: Pair) -> None:
     assert b.status == "cancelled"
 
 
-@pytest.mark.clause("E6", "E9b", "T4b")
+@pytest.mark.clause("E6f", "E9b", "T4b")
 def test_a_fork_that_waited_behind_a_compaction_copies_no_hole(pair: Pair) -> None:
     b = box(pair.a)
     b.step()

@@ -106,7 +106,7 @@ def test_what_is_malformed_is_not_started(k: Kernel, change: dict[str, Any], rea
     assert k.everything() == before
 
 
-@pytest.mark.clause("E6", "E12b")
+@pytest.mark.clause("E6c", "E12b")
 def test_a_child_is_started_in_a_chain_of_its_owner_alone(b: Box) -> None:
     before = b.k.everything()
     told = [
@@ -256,7 +256,7 @@ def recover(b: Box, worker: str = "w2", most: int = 3, lease: str = "30 seconds"
     return b.k.call("recover_execution", b.id, *seen(b), worker, lease, most)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 @pytest.mark.parametrize("begun", [False, True])
 def test_an_execution_is_taken_over_with_its_wake(b: Box, begun: bool) -> None:
     if begun:
@@ -275,7 +275,7 @@ def test_an_execution_is_taken_over_with_its_wake(b: Box, begun: bool) -> None:
     assert append(b, 2)["outcome"] == "appended"
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_a_wake_that_was_lost_comes_back_with_a_recovery(b: Box) -> None:
     append(b, 1)
     b.k.do("delete from underseal.wake where chain_id = %s", b.chain)
@@ -283,7 +283,7 @@ def test_a_wake_that_was_lost_comes_back_with_a_recovery(b: Box) -> None:
     assert b.wakes() == ["drive"]
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_a_claim_that_holds_is_not_taken_over(b: Box) -> None:
     append(b, 1)
     recover(b, "w1")
@@ -296,7 +296,7 @@ def test_a_claim_that_holds_is_not_taken_over(b: Box) -> None:
     assert recover(b, "w2")["outcome"] == "recovered"
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 def test_after_so_many_tries_without_progress_an_operator_is_called(b: Box) -> None:
     append(b, 1)
     assert [recover(b, most=2)["outcome"] for _ in range(2)] == ["recovered"] * 2

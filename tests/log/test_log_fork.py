@@ -30,7 +30,7 @@ def folded(b: Box) -> dict[str, Any]:
     return fold
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_a_fork_begins_with_a_copy_and_goes_its_own_way(b: Box) -> None:
     for n in range(4):
         b.write("append", events=[{"type": "STEP_COMPLETED", "data": {"n": n}}])
@@ -53,7 +53,7 @@ def test_a_fork_begins_with_a_copy_and_goes_its_own_way(b: Box) -> None:
     assert b.execution() == before
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_a_fork_at_the_beginning_starts_anew(b: Box) -> None:
     b.step()
     b.write("complete")
@@ -70,7 +70,7 @@ def test_a_delay_is_not_waited_for_twice(b: Box) -> None:
     assert b.k.value("select wake_at from underseal.wake where chain_id = %s", f.chain) == b.k.clock.now()
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 @pytest.mark.parametrize("status", ["pending", "running"])
 def test_a_fork_of_long_ago_is_driven_from_now_on(b: Box, status: str) -> None:
     if status == "running":
@@ -82,7 +82,7 @@ def test_a_fork_of_long_ago_is_driven_from_now_on(b: Box, status: str) -> None:
     assert b.k.value("select wake_at from underseal.wake where chain_id = %s", f.chain) == b.k.clock.now()
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_a_log_that_is_put_in_by_hand_is_driven_from_now_on(b: Box) -> None:
     b.step()
     b.k.clock.advance(days=90)
@@ -95,7 +95,7 @@ def test_a_log_that_is_put_in_by_hand_is_driven_from_now_on(b: Box) -> None:
     assert b.k.value("select wake_at from underseal.wake where chain_id = %s", copy) == b.k.clock.now()
 
 
-@pytest.mark.clause("E6", "E4a")
+@pytest.mark.clause("E6f", "E4a")
 def test_a_fork_of_a_parked_execution_is_parked(b: Box) -> None:
     b.put("a", message_id="m")
     b.park(w1=["a"])
@@ -114,7 +114,7 @@ def test_a_fork_of_a_parked_execution_is_parked(b: Box) -> None:
     assert f.delivered() == [("w1", 1), ("w2", 2)]
 
 
-@pytest.mark.clause("I2b", "E6")
+@pytest.mark.clause("I2b", "E6f")
 def test_what_is_carried_over_keeps_the_order_of_its_disposal(b: Box) -> None:
     for topic, name in (("a", "one"), ("b", "two"), ("a", "three")):
         b.put(topic, message_id=name)
@@ -151,7 +151,7 @@ def test_a_line_whose_logs_come_in_one_statement_remembers_what_it_remembered(b:
     assert folded(Box(b.k, f"{copy}~12", first=copy))["inbox"]["seen"] == expected
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 def test_a_fork_of_a_continuation_is_a_first_and_takes_over_what_was_carried(b: Box) -> None:
     b.put("a", message_id="m")
     b.park(w=["a"])
@@ -171,7 +171,7 @@ def test_a_fork_of_a_continuation_is_a_first_and_takes_over_what_was_carried(b: 
     assert again.seen() == b.seen()
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 @pytest.mark.parametrize("verb", ["complete", "fail", "cancelled", "continue"])
 def test_a_prefix_with_the_end_in_it_is_refused(b: Box, verb: str) -> None:
     b.step()
@@ -184,7 +184,7 @@ def test_a_prefix_with_the_end_in_it_is_refused(b: Box, verb: str) -> None:
     assert forked(b, 1).status == "running"
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6f")
 @pytest.mark.parametrize("through", [-1, 2, None])
 def test_what_is_not_there_is_not_copied(b: Box, through: int | None) -> None:
     b.step()
@@ -193,7 +193,7 @@ def test_what_is_not_there_is_not_copied(b: Box, through: int | None) -> None:
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("E6", "E9b")
+@pytest.mark.clause("E6f", "E9b")
 def test_what_was_compacted_is_not_copied(b: Box) -> None:
     for _ in range(3):
         b.step()
@@ -226,7 +226,7 @@ def test_a_fork_has_the_id_of_a_chain(b: Box, new_id: str) -> None:
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("E2e", "E6")
+@pytest.mark.clause("E2e", "E6f")
 def test_a_fork_under_a_deleted_id_begins_above_its_last_fence(b: Box) -> None:
     gone = box(b.k)
     gone.take()
@@ -236,7 +236,7 @@ def test_a_fork_under_a_deleted_id_begins_above_its_last_fence(b: Box) -> None:
     assert gone.execution()["fence"] == 3
 
 
-@pytest.mark.clause("E10a", "E6")
+@pytest.mark.clause("E10a", "E6f")
 def test_a_fork_has_the_content_its_copy_refers_to(b: Box) -> None:
     hashes = [bytes(b.k.call("put_content", b.id, json.dumps({"n": n}), 1)["hash"]) for n in range(3)]
     for one in hashes[:2]:
@@ -246,7 +246,7 @@ def test_a_fork_has_the_content_its_copy_refers_to(b: Box) -> None:
     assert found == ["content", "none", "none"]
 
 
-@pytest.mark.clause("E4a", "E6")
+@pytest.mark.clause("E4a", "E6f")
 def test_marks_are_copied(b: Box) -> None:
     marker = {"seal": {"v": 1, "cipher": "x", "covers": ["STEP_COMPLETED.output"]}}
     b.k.do(

@@ -17,7 +17,7 @@ def resume(b: Box, answer: str | None = '{"yes": 1.50}', gate: str = "ok", who: 
     return b.k.call("resume_gate", b.id, gate, answer, who)
 
 
-@pytest.mark.clause("E7", "E6")
+@pytest.mark.clause("E7c", "E6b")
 def test_a_parked_execution_is_woken_by_its_gate_s_answer(b: Box) -> None:
     b.park(w=[GATE])
     row = resume(b)
@@ -35,7 +35,7 @@ def test_a_parked_execution_is_woken_by_its_gate_s_answer(b: Box) -> None:
     assert b.status == "running"
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7c")
 def test_an_answer_before_the_wait_waits_for_it(b: Box) -> None:
     assert outcome(resume(b)) == ("resumed", None)
     assert b.wakes() == ["drive"]
@@ -43,7 +43,7 @@ def test_an_answer_before_the_wait_waits_for_it(b: Box) -> None:
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7c")
 def test_a_second_answer_is_refused_while_the_first_waits(b: Box) -> None:
     resume(b)
     before = b.k.everything()
@@ -54,7 +54,7 @@ def test_a_second_answer_is_refused_while_the_first_waits(b: Box) -> None:
     assert outcome(resume(b)) == ("conflict", "already-answered")
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7c")
 def test_a_second_click_answers_no_later_gate_of_the_name(b: Box) -> None:
     b.park(w1=[GATE])
     resume(b)
@@ -69,7 +69,7 @@ def test_a_second_click_answers_no_later_gate_of_the_name(b: Box) -> None:
     assert b.delivered() == [("w1", 1), ("w2", 2)]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7c")
 def test_gates_are_told_apart(b: Box) -> None:
     b.park(w=[("gate", "other")])
     assert outcome(resume(b)) == ("resumed", None)
@@ -80,7 +80,7 @@ def test_gates_are_told_apart(b: Box) -> None:
     assert b.pending() == [1]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 def test_an_answer_finds_the_one_that_goes_on(b: Box) -> None:
     first = b.id
     b.go_on().park(w=[GATE])
@@ -88,7 +88,7 @@ def test_an_answer_finds_the_one_that_goes_on(b: Box) -> None:
     assert b.deliver()["answered"] == 1
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 @pytest.mark.parametrize("verb", ["complete", "fail", "cancelled"])
 def test_an_end_takes_no_answer(b: Box, verb: str) -> None:
     b.write(verb)
@@ -122,7 +122,7 @@ def test_no_answer_is_null(b: Box) -> None:
     assert b.facts()[0]["payload"] is None
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7c")
 def test_nobody_sends_to_a_gate(b: Box) -> None:
     """A gate's topic is the kernel's: what answers it is judged as an answer."""
     assert outcome(b.send("$gate/ok")) == ("refused", "malformed-topic")

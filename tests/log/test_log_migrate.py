@@ -38,7 +38,7 @@ def verified(b: Box) -> bool:
     return Executions("").verify(b.id, connection=b.k.connection).outcome == "verified"
 
 
-@pytest.mark.clause("E2b", "E6", "E8")
+@pytest.mark.clause("E2b", "E6g", "E8a")
 @pytest.mark.parametrize("version", [2, 7])
 def test_whoever_drives_it_is_shut_out_and_it_is_due_at_once(b: Box, version: int) -> None:
     b.step()
@@ -60,7 +60,7 @@ def test_whoever_drives_it_is_shut_out_and_it_is_due_at_once(b: Box, version: in
     assert verified(b)
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6g", "E7b")
 @pytest.mark.parametrize("claimed", [False, True])
 def test_a_parked_one_runs_again_and_keeps_its_instants(b: Box, claimed: bool) -> None:
     b.park(w1=[60.0, "a"], w2=["b"])
@@ -84,7 +84,7 @@ def test_a_parked_one_runs_again_and_keeps_its_instants(b: Box, claimed: bool) -
     assert verified(b)
 
 
-@pytest.mark.clause("E6", "E7")
+@pytest.mark.clause("E6g", "E7a")
 def test_what_a_parked_one_waited_for_is_still_delivered(b: Box) -> None:
     b.park(w=["a"])
     b.put("a")
@@ -96,7 +96,7 @@ def test_what_a_parked_one_waited_for_is_still_delivered(b: Box) -> None:
     assert (b.status, verified(b)) == ("running", True)
 
 
-@pytest.mark.clause("E5", "E6")
+@pytest.mark.clause("E5b", "E6g")
 def test_one_that_was_parked_as_diverged_goes_on(b: Box) -> None:
     b.park()
     assert wakes(b) == []
@@ -104,7 +104,7 @@ def test_one_that_was_parked_as_diverged_goes_on(b: Box) -> None:
     assert wakes(b) == due_now(b)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_a_start_that_was_put_off_stays_so(k: Kernel) -> None:
     b = Box(k, "later")
     assert b.write("start", flow="f", flow_version=3, principal="ann", after="1 hour")["outcome"] == "started"
@@ -117,13 +117,13 @@ def test_a_start_that_was_put_off_stays_so(k: Kernel) -> None:
     assert (claim["flow_version"], claim["status"]) == (2, "running")
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_one_that_has_not_begun_is_due(b: Box) -> None:
     migrate(b)
     assert wakes(b) == due_now(b)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_it_may_go_back_and_to_where_it_is_changes_nothing(b: Box) -> None:
     migrate(b, 5)
     before = b.k.everything()
@@ -133,7 +133,7 @@ def test_it_may_go_back_and_to_where_it_is_changes_nothing(b: Box) -> None:
     assert b.execution()["flow_version"] == 1
 
 
-@pytest.mark.clause("E6", "E8")
+@pytest.mark.clause("E6g", "E8b")
 def test_a_new_version_has_all_its_tries(b: Box) -> None:
     b.step()
     for _ in range(2):
@@ -146,7 +146,7 @@ def test_a_new_version_has_all_its_tries(b: Box) -> None:
     assert b.execution()["recoveries"] == 0
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_who_was_asked_to_clean_up_still_is(b: Box) -> None:
     b.step()
     b.k.call("cancel_execution", b.id, "ann")
@@ -154,7 +154,7 @@ def test_who_was_asked_to_clean_up_still_is(b: Box) -> None:
     assert b.execution()["cancel_requested"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 @pytest.mark.parametrize("verb", ["complete", "fail", "cancelled", "continue"])
 def test_an_end_is_not_migrated(b: Box, verb: str) -> None:
     b.write(verb)
@@ -171,7 +171,7 @@ def test_a_version_is_a_number_from_one(b: Box, version: int | None) -> None:
     assert b.k.everything() == before
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_others_of_the_chain_stay_as_they_are(b: Box) -> None:
     child = Box(b.k, f"{b.id}~pay").start()
     b.k.calls("claim_due", "w1", ["f"], "10 minutes")
@@ -204,7 +204,7 @@ def reports(b: Box) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in rows]
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 def test_operators_are_told_what_has_diverged(b: Box) -> None:
     before = b.execution(), b.log()
     assert outcome(diverge(b)) == ("reported", None)
@@ -216,7 +216,7 @@ def test_operators_are_told_what_has_diverged(b: Box) -> None:
     assert outcome(diverge(box(b.k), None)) == ("reported", None)
 
 
-@pytest.mark.clause("E5", "E2b")
+@pytest.mark.clause("E5b", "E2b")
 def test_only_its_driver_says_so(b: Box) -> None:
     before = b.k.everything()
     for fence in (b.fence - 1, b.fence + 1):
@@ -228,7 +228,7 @@ def test_only_its_driver_says_so(b: Box) -> None:
     assert b.k.everything()["operator_report"] == before["operator_report"] == []
 
 
-@pytest.mark.clause("E5")
+@pytest.mark.clause("E5b")
 def test_a_cause_is_short(b: Box) -> None:
     assert outcome(diverge(b, "x" * 1001)) == ("refused", "too-large")
     assert reports(b) == []

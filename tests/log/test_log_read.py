@@ -47,7 +47,7 @@ def test_an_execution_is_shown_as_its_log_folds(own: Logs, clock: TestClock) -> 
     }  # fmt: skip
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6d")
 def test_a_continued_execution_names_its_successor(own: Logs) -> None:
     own.start("x", "y")
     own.write({"verb": "continue", "execution_id": "x", "fence": 1})

@@ -225,7 +225,7 @@ def test_a_compacted_log_without_its_snapshot_is_told(world: World) -> None:
 # -- wakes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7b")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -239,7 +239,7 @@ def test_a_timer_that_would_not_ring_is_told(world: World, statement: str) -> No
     assert told(world) == {"wake"}
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_an_execution_nobody_would_drive_is_told(world: World) -> None:
     world.started()
     plant(world, "wake", "delete from underseal.wake")
@@ -269,7 +269,7 @@ def test_a_wake_of_an_execution_that_has_ended_is_told(world: World) -> None:
     assert told(world) == {"wake"}
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7b")
 def test_a_clock_that_goes_back_delays_nothing(world: World) -> None:
     fence = world.started()
     world.advance(-3600)

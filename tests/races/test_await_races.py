@@ -13,7 +13,7 @@ from tests.inbox.box import Box, box
 from tests.races.arena import Arena
 from underseal.testing import in_background, wait_blocked
 
-pytestmark = pytest.mark.clause("T4b", "E6")
+pytestmark = pytest.mark.clause("T4b", "E6b")
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def nobody_waits(arena: Arena, operation: UUID) -> bool:
     return arena.a.rows("select from underseal.held_waiter where operation_id = %s", operation) == []
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @ENDS
 def test_who_asks_while_it_ends_is_told_that_it_has(arena: Arena, b: Box, end: Act, state: str) -> None:
     operation = arena.held()
@@ -86,7 +86,7 @@ def test_who_asks_while_it_ends_is_told_that_it_has(arena: Arena, b: Box, end: A
     assert nobody_waits(arena, operation)
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @ENDS
 def test_what_ends_while_somebody_asks_tells_them(arena: Arena, b: Box, end: Act, state: str) -> None:
     operation = arena.held()
@@ -96,7 +96,7 @@ def test_what_ends_while_somebody_asks_tells_them(arena: Arena, b: Box, end: Act
     assert nobody_waits(arena, operation)
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @ENDS
 def test_what_ends_while_somebody_asks_and_parks_wakes_them(
     arena: Arena, b: Box, end: Act, state: str
@@ -107,7 +107,7 @@ def test_what_ends_while_somebody_asks_and_parks_wakes_them(
     assert settle(b) == [state]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @ENDS
 def test_a_park_that_waits_for_an_end_is_answered(arena: Arena, b: Box, end: Act, state: str) -> None:
     operation = arena.held()
@@ -116,7 +116,7 @@ def test_a_park_that_waits_for_an_end_is_answered(arena: Arena, b: Box, end: Act
     assert settle(b) == [state]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @ENDS
 def test_an_end_that_waits_for_a_park_wakes(arena: Arena, b: Box, end: Act, state: str) -> None:
     operation = arena.held()
@@ -126,7 +126,7 @@ def test_an_end_that_waits_for_a_park_wakes(arena: Arena, b: Box, end: Act, stat
     assert settle(b) == [state]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @pytest.mark.parametrize("first", [cancel, wait])
 def test_what_is_undone_is_as_if_it_had_not_been(arena: Arena, b: Box, first: Act) -> None:
     operation = arena.held()

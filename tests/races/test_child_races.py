@@ -13,7 +13,7 @@ from tests.inbox.box import Box, box
 from tests.races.arena import Arena
 from underseal.testing import in_background, wait_blocked, wait_until
 
-pytestmark = pytest.mark.clause("T4b", "E6")
+pytestmark = pytest.mark.clause("T4b", "E6c")
 Act = Callable[[Box], Any]
 
 
@@ -63,14 +63,14 @@ def meet(arena: Arena, b: Box, first: Act, second: Act, rollback: bool = False) 
 ENDS = pytest.mark.parametrize(("end", "said"), [(done, "completed"), (killed, "cancelled")])
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @ENDS
 def test_a_park_that_waits_for_a_child_s_end_is_answered(arena: Arena, b: Box, end: Act, said: str) -> None:
     assert meet(arena, b, end, park) == (said, "answered")
     assert [fact["payload"]["status"] for fact in b.facts()] == [said]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @ENDS
 def test_a_child_s_end_that_waits_for_a_park_wakes(arena: Arena, b: Box, end: Act, said: str) -> None:
     assert meet(arena, b, park, end) == ("parked", said)
@@ -79,7 +79,7 @@ def test_a_child_s_end_that_waits_for_a_park_wakes(arena: Arena, b: Box, end: Ac
     assert [fact["payload"]["status"] for fact in b.facts()] == [said]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @ENDS
 def test_what_is_undone_tells_nothing(arena: Arena, b: Box, end: Act, said: str) -> None:
     assert meet(arena, b, end, park, rollback=True) == (said, "parked")
@@ -88,7 +88,7 @@ def test_what_is_undone_tells_nothing(arena: Arena, b: Box, end: Act, said: str)
     assert b.wakes() == ["inbox"]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 @pytest.mark.parametrize("order", [(done, park), (park, done)], ids=["end-park", "park-end"])
 def test_both_wait_for_the_parent_and_come_in_their_order(
     arena: Arena, b: Box, order: tuple[Act, Act]
@@ -116,7 +116,7 @@ def by_hand(b: Box) -> int:
     )
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 def test_whoever_writes_the_end_waits_for_a_park(arena: Arena, b: Box) -> None:
     """Who goes on with the line parks, and not the row that gives the numbers."""
     b.go_on()
@@ -126,7 +126,7 @@ def test_whoever_writes_the_end_waits_for_a_park(arena: Arena, b: Box) -> None:
     assert [fact["payload"]["output"] for fact in b.facts()] == [1]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 def test_a_child_s_end_meets_a_parent_that_continues(arena: Arena, b: Box) -> None:
     """Who goes on with the line parks, and is found parked: the line is followed under its lock."""
     follower = Box(arena.a, f"{b.chain}~2", first=b.first, owner=b.owner)

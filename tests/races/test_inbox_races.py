@@ -55,13 +55,13 @@ def settle(b: Box) -> None:
         b.deliver()
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_a_park_that_waits_for_a_send_is_answered(arena: Arena, b: Box) -> None:
     assert meet(arena, b, send, park) == ("sent", "answered")
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_a_park_that_waits_for_a_send_that_is_undone_is_parked(arena: Arena, b: Box) -> None:
     assert meet(arena, b, send, park, rollback=True) == ("sent", "parked")
     assert (b.wakes(), b.pending()) == ([], [])
@@ -69,7 +69,7 @@ def test_a_park_that_waits_for_a_send_that_is_undone_is_parked(arena: Arena, b: 
     assert b.wakes() == ["inbox"]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_a_send_that_waits_for_a_park_wakes(arena: Arena, b: Box) -> None:
     assert meet(arena, b, park, send) == ("parked", "sent")
     assert b.wakes() == ["inbox"]
@@ -77,7 +77,7 @@ def test_a_send_that_waits_for_a_park_wakes(arena: Arena, b: Box) -> None:
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_a_send_that_waits_for_a_park_that_is_undone_is_found_by_the_next(arena: Arena, b: Box) -> None:
     assert meet(arena, b, park, send, rollback=True) == ("parked", "sent")
     assert b.wakes() == ["drive"]
@@ -92,7 +92,7 @@ def held_up(arena: Arena, statement: str, *parameters: Any, rollback: bool = Tru
         yield
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 @pytest.mark.parametrize("order", [(send, park), (park, send)], ids=["send-park", "park-send"])
 def test_both_wait_for_the_row_and_come_in_their_order(arena: Arena, b: Box, order: tuple[Act, Act]) -> None:
     with held_up(
@@ -110,7 +110,7 @@ def test_both_wait_for_the_row_and_come_in_their_order(arena: Arena, b: Box, ord
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_a_send_meets_a_park_that_is_half_done(arena: Arena, b: Box) -> None:
     with held_up(
         arena, "select from underseal.wake where chain_id = %s and kind = 'drive' for update", b.chain
@@ -125,7 +125,7 @@ def test_a_send_meets_a_park_that_is_half_done(arena: Arena, b: Box) -> None:
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_a_park_meets_a_send_that_is_half_done(arena: Arena, b: Box) -> None:
     with held_up(arena, "lock table underseal.inbox_message in share mode"):
         sending = in_background(send, b.on(arena.a))
@@ -136,7 +136,7 @@ def test_a_park_meets_a_send_that_is_half_done(arena: Arena, b: Box) -> None:
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7", "I6a")
+@pytest.mark.clause("E7a", "I6a")
 @pytest.mark.parametrize("order", [(send, park), (park, send)], ids=["send-park", "park-send"])
 def test_a_send_to_a_line_meets_the_park_of_the_one_that_goes_on(
     arena: Arena, b: Box, order: tuple[Act, Act]
@@ -147,7 +147,7 @@ def test_a_send_to_a_line_meets_the_park_of_the_one_that_goes_on(
     assert b.delivered() == [("w", 1)]
 
 
-@pytest.mark.clause("E7", "I1a")
+@pytest.mark.clause("E7a", "I1a")
 def test_a_message_that_comes_during_a_delivery_is_not_lost(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     first = b.put("a")
@@ -162,7 +162,7 @@ def test_a_message_that_comes_during_a_delivery_is_not_lost(arena: Arena, b: Box
     assert b.delivered()[1:] == [("w2", second)]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_a_message_that_comes_during_a_delivery_of_nothing_wakes(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     b.put("a")
@@ -352,7 +352,7 @@ def test_a_consumer_that_waits_for_a_send_to_an_earlier_arm_takes_that_first(are
     assert b.next()["topic"] == "a"
 
 
-@pytest.mark.clause("G16", "E7")
+@pytest.mark.clause("G16", "E7a")
 def test_a_send_that_waits_for_a_consumer_waits_for_the_next_park(arena: Arena, b: Box) -> None:
     b.park(w=["a"])
     b.put("a")
@@ -417,7 +417,7 @@ def test_what_expires_while_a_consumer_waits_is_not_consumed(arena: Arena, b: Bo
     assert outcome(behind(arena, b, lambda b: b.consume(found), seconds=10)) == ("conflict", "stale")
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7b")
 def test_an_instant_that_comes_while_a_delivery_waits_is_answered(arena: Arena, b: Box) -> None:
     b.park(w=[10.0])
     assert behind(arena, b, lambda b: b.deliver()["answered"], seconds=10) == 1

@@ -112,7 +112,7 @@ class Storm:
         self.box.id = f"{self.box.chain}~{goes_on}" if goes_on else self.box.chain
 
 
-@pytest.mark.clause("E7", "I1a", "I1b", "I2a", "I2b", "I3a", "I3b", "I3c", "I6a", "T4b")
+@pytest.mark.clause("E7a", "I1a", "I1b", "I2a", "I2b", "I3a", "I3b", "I3c", "I6a", "T4b")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_storm_loses_nothing_and_delivers_nothing_twice(arena: Arena, seed: int) -> None:
     storm = Storm(arena, seed)

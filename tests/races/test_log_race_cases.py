@@ -70,7 +70,7 @@ def answering(case: Case) -> Callable[[Rival], Row]:
 EVENTS: Final = {"message": (sending, {"topic": "bell"}), "gate": (answering, {"gate": "ok"})}
 
 
-@pytest.mark.clause("E7", "I1b")
+@pytest.mark.clause("E7a", "E7c", "I1b")
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("continued", [False, True])
 @pytest.mark.parametrize("together", [False, True])
@@ -89,7 +89,7 @@ def test_an_event_before_its_wait(log_ring: Ring, event: str, continued: bool, t
     assert [wake["kind"] for wake in world.tables["wake"]] == ["drive"]
 
 
-@pytest.mark.clause("E7", "I1b")
+@pytest.mark.clause("E7a", "E7c", "I1b")
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("continued", [False, True])
 @pytest.mark.parametrize("together", [False, True])
@@ -110,7 +110,7 @@ def test_a_wait_before_its_event(log_ring: Ring, event: str, continued: bool, to
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 @pytest.mark.parametrize("undone", ["event", "park"])
 def test_neither_is_lost_with_what_was_undone(log_ring: Ring, undone: str) -> None:
     case = log_ring.stage("running")
@@ -125,7 +125,7 @@ def test_neither_is_lost_with_what_was_undone(log_ring: Ring, undone: str) -> No
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7b")
 def test_a_timer_that_is_due_while_the_park_waits_for_its_lock(log_ring: Ring) -> None:
     case = log_ring.stage("running")
     with log_ring.c.connection.transaction():
@@ -166,7 +166,7 @@ BY_INCARNATION: Final = ("append_if_unchanged", "batch", "acquire_fence_if", "re
 BY_FENCE: Final = ("append", "deliver", "save_snapshot", "put_content")
 
 
-@pytest.mark.clause("E2a", "E2b", "E8")
+@pytest.mark.clause("E2a", "E2b", "E8a")
 @pytest.mark.parametrize("verb", ["complete", "fail", "cancelled", "append", "park", "continue"])
 def test_a_stale_driver_of_the_same_name_is_refused(log_ring: Ring, verb: str) -> None:
     """A node that was restarted under its old name is another driver: the name is no guard, the fence is."""
@@ -183,7 +183,7 @@ def test_a_stale_driver_of_the_same_name_is_refused(log_ring: Ring, verb: str) -
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E2b", "E8")
+@pytest.mark.clause("E2b", "E8a")
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_completion_that_waits_behind_the_claim_of_its_own_name(log_ring: Ring, undone: bool) -> None:
     case = log_ring.stage("running")
@@ -200,7 +200,7 @@ def test_a_completion_that_waits_behind_the_claim_of_its_own_name(log_ring: Ring
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E2c", "E8")
+@pytest.mark.clause("E2c", "E8a")
 @pytest.mark.parametrize("same_name", [False, True])
 @pytest.mark.parametrize("undone", [False, True])
 def test_two_that_recover_one_execution(log_ring: Ring, same_name: bool, undone: bool) -> None:
@@ -220,7 +220,7 @@ def test_two_that_recover_one_execution(log_ring: Ring, same_name: bool, undone:
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_recovery_that_waits_for_a_renewal(log_ring: Ring, undone: bool) -> None:
     """A driver that was taken for dead renews its claim just then: whether it lives is judged under the lock."""
@@ -481,7 +481,7 @@ def test_a_caller_that_waits_while_the_id_is_taken_by_another_owner(log_ring: Ri
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E6", "I6b")
+@pytest.mark.clause("E6c", "I6b")
 @pytest.mark.parametrize("how", ["deleted", "taken again", "undone"])
 def test_a_child_that_waits_for_the_deletion_of_its_chain(log_ring: Ring, how: str) -> None:
     """It comes into the chain that it found, or not at all."""
@@ -499,7 +499,7 @@ def test_a_child_that_waits_for_the_deletion_of_its_chain(log_ring: Ring, how: s
     audit(case.world(log_ring.admin))
 
 
-@pytest.mark.clause("E6", "I6b")
+@pytest.mark.clause("E6c", "I6b")
 @pytest.mark.parametrize("how", ["delete", "purge", "by hand"])
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_deletion_that_waits_for_a_child(log_ring: Ring, how: str, undone: bool) -> None:

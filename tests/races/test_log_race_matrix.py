@@ -10,7 +10,7 @@ import pytest
 from tests.races.log_audit import audit
 from tests.races.log_rivals import ACTS, Act, Case, Ring, Told, fork_of, told
 
-pytestmark = pytest.mark.clause("T4b", "E1b", "E2a", "E2b", "E7")
+pytestmark = pytest.mark.clause("T4b", "E1b", "E2a", "E2b", "E7a", "E7c")
 
 Outcome = tuple[Told, str]
 

@@ -14,7 +14,7 @@ HOUR = timedelta(hours=1)
 NEWS = {"topic": "news"}
 
 
-@pytest.mark.clause("E2b", "E7")
+@pytest.mark.clause("E2b", "E7e")
 def test_a_claim_takes_a_new_fence_and_tells_all_a_driver_needs(w: Wakes) -> None:
     w.start("a")
     before = w.execution("a")
@@ -49,7 +49,7 @@ def test_what_is_claimed_is_nobody_elses(w: Wakes, v: Wakes) -> None:
     assert w.claim() == []
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 def test_a_claim_that_ran_out_is_claimable_and_its_attempts_are_counted(
     w: Wakes, v: Wakes, clock: TestClock
 ) -> None:
@@ -66,7 +66,7 @@ def test_a_claim_that_ran_out_is_claimable_and_its_attempts_are_counted(
     assert outcome(stale) == ("conflict", "stale-fence")
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_a_driver_that_is_answered_at_its_park_keeps_its_claim(w: Wakes, v: Wakes, clock: TestClock) -> None:
     w.start("a", "b")
     w.claim("w0")
@@ -94,7 +94,7 @@ def test_a_driver_that_is_answered_at_its_park_keeps_its_claim(w: Wakes, v: Wake
     assert (claim["execution_id"], claim["attempts"]) == ("b", 1)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_two_that_are_answered_at_their_parks_keep_their_own_claims(w: Wakes, v: Wakes) -> None:
     mine = {}
     for one, driver, worker in (("a", w, "w1"), ("b", v, "w2")):
@@ -123,7 +123,7 @@ def test_a_start_put_off_is_due_when_its_time_comes(w: Wakes, clock: TestClock) 
     assert claimed(w.claim()) == ["a"]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_timer_and_message_of_one_execution_are_one_claim(w: Wakes, clock: TestClock) -> None:
     w.parked("a", arms=({"for": 30}, NEWS))
     clock.advance(seconds=40)
@@ -134,7 +134,7 @@ def test_timer_and_message_of_one_execution_are_one_claim(w: Wakes, clock: TestC
     assert w.claim("w2") == []
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_a_claim_covers_what_is_due_later(w: Wakes, clock: TestClock) -> None:
     w.parked("a", arms=({"for": 30}, NEWS))
     w.message("a")
@@ -148,7 +148,7 @@ def test_a_claim_covers_what_is_due_later(w: Wakes, clock: TestClock) -> None:
     assert claimed(w.claim("w2")) == ["a"]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_a_message_for_what_is_claimed_is_passed_by_and_costs_nobody_a_place(
     w: Wakes, clock: TestClock
 ) -> None:
@@ -163,7 +163,7 @@ def test_a_message_for_what_is_claimed_is_passed_by_and_costs_nobody_a_place(
     assert w.claim("w2") == []
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_whoever_claims_a_wait_goes_on_with_the_run_under_the_same_claim(w: Wakes, clock: TestClock) -> None:
     w.parked("a", arms=({"for": 30},))
     clock.advance(seconds=30)
@@ -181,7 +181,7 @@ def test_whoever_claims_a_wait_goes_on_with_the_run_under_the_same_claim(w: Wake
     assert w.wakes("a") == {}
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7a")
 def test_a_message_that_is_sent_wakes_who_waits_for_it(w: Wakes) -> None:
     w.parked("a")
     assert w.claim() == []
@@ -375,7 +375,7 @@ def test_what_is_given_back_is_due_as_it_was_or_later(w: Wakes, clock: TestClock
     assert claimed(w.claim()) == ["a"]
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 @pytest.mark.parametrize("retry_in", [None, timedelta(0), timedelta(seconds=5)])
 def test_what_is_given_back_was_no_crash(w: Wakes, clock: TestClock, retry_in: timedelta | None) -> None:
     w.start("a")
@@ -390,7 +390,7 @@ def test_what_is_given_back_was_no_crash(w: Wakes, clock: TestClock, retry_in: t
     assert [row["attempts"] for row in w.claim()] == [2], "and this worker is gone"
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 @pytest.mark.parametrize("due", ["timer", "inbox"])
 def test_who_dies_after_it_has_answered_a_wait_is_known_to_be_gone(
     w: Wakes, clock: TestClock, due: str

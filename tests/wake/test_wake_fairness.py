@@ -11,7 +11,7 @@ from tests.wake.wakes import FLOW, MINUTE, Wakes
 from underseal.testing import TestDatabase
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 def test_what_takes_its_worker_down_goes_to_the_back(w: Wakes) -> None:
     assert w.clock is not None
     w.start("bad-1", "bad-2")
@@ -24,7 +24,7 @@ def test_what_takes_its_worker_down_goes_to_the_back(w: Wakes) -> None:
     assert "good" in claimed
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_a_first_claim_leaves_the_instant_as_it_is(w: Wakes) -> None:
     assert w.clock is not None
     w.start("a")
@@ -37,7 +37,7 @@ def test_a_first_claim_leaves_the_instant_as_it_is(w: Wakes) -> None:
     assert w.wakes("a")["drive"]["wake_at"] == now
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_a_later_instant_of_what_is_claimed_again_stays(w: Wakes) -> None:
     assert w.clock is not None
     w.parked("a", arms=[{"topic": "news"}, {"for": 86400}])
@@ -49,7 +49,7 @@ def test_a_later_instant_of_what_is_claimed_again_stays(w: Wakes) -> None:
     assert w.wakes("a")["timer"]["wake_at"] == later
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_nothing_is_hidden_while_the_clock_catches_up_with_a_floor(w: Wakes) -> None:
     assert w.clock is not None
     w.clock.advance(days=30)
@@ -64,7 +64,7 @@ def test_nothing_is_hidden_while_the_clock_catches_up_with_a_floor(w: Wakes) -> 
     assert floor < w.clock.now()
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_a_flow_without_a_name_is_no_flow(w: Wakes) -> None:
     w.start("a")
     rows = w.rows("select * from underseal.claim_due('w1', %s::text[], %s)", [None, FLOW], MINUTE)
@@ -111,7 +111,7 @@ def test_nobody_takes_a_number_to_the_end_of_its_range(w: Wakes, edit: str) -> N
     assert refused.value.sqlstate == "US002"
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_attempts_at_the_end_of_their_range_stop_no_claim(w: Wakes) -> None:
     w.start("a", "b")
     w.rows("update underseal.wake set attempts = 2147483647 where chain_id = 'a'")

@@ -101,7 +101,7 @@ def test_a_driver_whose_execution_is_being_claimed_waits_and_is_told(
 
 
 @pytest.mark.parametrize(("verb", "left"), [("park", ["timer"]), ("complete", []), ("cancelled", [])])
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_a_claim_beside_a_driver_that_is_writing(
     w: Wakes, v: Wakes, clock: TestClock, verb: str, left: list[str]
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_claim_beside_a_driver_that_is_writing(
     assert [row["kind"] for row in v.claim("w2")] == left
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_a_claim_beside_a_message_on_its_way(w: Wakes, v: Wakes, database: TestDatabase) -> None:
     w.parked("a")
     sender = Wakes(database.connect(OWNER))
@@ -283,7 +283,7 @@ class _Actor:
             self.seen[self.w.release(execution_id, self.name)["outcome"]] += 1
 
 
-@pytest.mark.clause("E7", "E8", "E2b")
+@pytest.mark.clause("E7e", "E8a", "E2b")
 def test_a_storm_of_workers_ends_every_execution_once(database: TestDatabase) -> None:
     w = Wakes(database.connect(OWNER))
     ids = [f"e{n:03}" for n in range(120)]
@@ -315,7 +315,7 @@ def test_a_storm_of_workers_ends_every_execution_once(database: TestDatabase) ->
     assert sorted(claimed(last)) == sorted(set(ids) - set(ended))
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7e")
 def test_a_claim_is_judged_again_under_the_locks(
     w: Wakes, v: Wakes, admin: DictConnection, clock: TestClock
 ) -> None:

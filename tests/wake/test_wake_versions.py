@@ -25,7 +25,7 @@ def claim(
     )  # fmt: skip
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 @pytest.mark.parametrize(
     ("versions", "found"),
     [
@@ -45,7 +45,7 @@ def test_newer_versions_are_left_to_others(
     assert sorted(claimed(claim(w, [FLOW], versions))) == found
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_each_flow_has_its_own_newest_version(w: Wakes) -> None:
     for flow in ("x", "y", "z"):
         for version in (1, 2):
@@ -53,7 +53,7 @@ def test_each_flow_has_its_own_newest_version(w: Wakes) -> None:
     assert sorted(claimed(claim(w, ["x", "y", "z"], [1, 2, None]))) == ["x1", "y1", "y2", "z1", "z2"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_a_flow_named_twice_is_claimed_up_to_the_newer_of_its_versions(w: Wakes) -> None:
     for version in (1, 2, 3):
         w.start(f"a{version}", flow_version=version)
@@ -61,7 +61,7 @@ def test_a_flow_named_twice_is_claimed_up_to_the_newer_of_its_versions(w: Wakes)
     assert claimed(claim(w, [FLOW, FLOW], [1, None])) == ["a3"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_what_migrated_goes_by_its_version_now(w: Wakes) -> None:
     w.start("a", flow_version=1)
     w.rows(
@@ -72,7 +72,7 @@ def test_what_migrated_goes_by_its_version_now(w: Wakes) -> None:
     assert claimed(claim(w, [FLOW], [2])) == ["a"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_waits_and_messages_too(w: Wakes, clock: TestClock) -> None:
     for version, one in enumerate("ab", start=1):
         w.start(one, flow_version=version)
@@ -84,7 +84,7 @@ def test_waits_and_messages_too(w: Wakes, clock: TestClock) -> None:
     assert claimed(claim(w, [FLOW], [1])) == ["a"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_newer_ones_take_nobodys_place(w: Wakes, clock: TestClock) -> None:
     w.start(*(f"new{n}" for n in range(20)), flow_version=2)
     clock.advance(seconds=1)
@@ -92,14 +92,14 @@ def test_newer_ones_take_nobodys_place(w: Wakes, clock: TestClock) -> None:
     assert sorted(claimed(claim(w, [FLOW], [1], most=2))) == ["old1", "old2"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_newer_ones_of_one_flow_take_no_place_of_another(w: Wakes) -> None:
     w.start(*(f"x{n}" for n in range(9)), flow="x", flow_version=2)
     w.start(*(f"y{n}" for n in range(4)), flow="y")
     assert sorted(claimed(claim(w, ["x", "y"], [1, 1], most=4))) == ["y0", "y1", "y2", "y3"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 @pytest.mark.parametrize("versions", [[], [1, 1]])
 def test_a_version_for_each_flow_or_none(w: Wakes, versions: list[int]) -> None:
     w.start("a")
@@ -108,7 +108,7 @@ def test_a_version_for_each_flow_or_none(w: Wakes, versions: list[int]) -> None:
     assert "versions" in row["message"]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_a_crowd_of_newer_ones_is_walked_by_the_index_alone(w: Wakes, database: TestDatabase) -> None:
     with psycopg.connect(database.conninfo, autocommit=True) as admin:
         admin.execute(

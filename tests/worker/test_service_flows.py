@@ -27,13 +27,13 @@ from underseal.testing import wait_until
 # -- results ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 def test_a_worker_drives_what_is_served(works: Works) -> None:
     with working(works):
         assert works.result(works.start("plain", {"a": 1})) == [{"a": 1}, {"a": 1}]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6d")
 def test_a_result_is_that_of_the_last_that_goes_on_in_its_place(works: Works) -> None:
     with working(works):
         assert works.result(works.start("countdown", 3)) == "lift-off"
@@ -126,7 +126,7 @@ def test_what_is_not_served_is_left_to_others(works: Works) -> None:
     other.close()
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6g")
 def test_a_newer_version_is_left_to_others(works: Works) -> None:
     with working(works):
         newer = works.start("plain", 1, flow_version=2)
@@ -149,7 +149,7 @@ def runtime(works: Works, **options: Any) -> FlowRuntime:
     return made
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6a")
 def test_a_runtime_runs_in_this_process(async_works: Works) -> None:
     works = async_works
 
@@ -177,7 +177,7 @@ def test_a_runtime_may_claim_nothing(async_works: Works) -> None:
     assert works.info(works.loop.wait(work())).status == "pending"
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 def test_a_runtime_that_ends_gives_back_what_it_has(async_works: Works) -> None:
     works = async_works
     begun = asyncio.Event()
@@ -207,7 +207,7 @@ def test_a_runtime_that_ends_gives_back_what_it_has(async_works: Works) -> None:
     works.us.client._flows._by_version.pop(("stuck", 1))
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 def test_what_is_claimed_while_it_ends_is_given_back(
     async_works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +243,7 @@ def held_by(works: Works) -> Any:
     return works.us.get(found[0], "ann")
 
 
-@pytest.mark.clause("E6", "H6.3")
+@pytest.mark.clause("E6b")
 def test_a_flow_holds_an_operation_in_its_owners_name(works: Works) -> None:
     with working(works):
         started = works.start("asks", 5)
@@ -256,7 +256,7 @@ def test_a_flow_holds_an_operation_in_its_owners_name(works: Works) -> None:
     ]
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 def test_a_run_in_a_worker_reaches_the_flow(make_works: Callable[..., Works]) -> None:
     works = make_works(run_on_approval=False)
     with working(works, idle_poll_every=timedelta(milliseconds=200)) as worker:
@@ -275,7 +275,7 @@ def test_a_rejection_reaches_the_flow(works: Works) -> None:
             works.result(started)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6e")
 def test_a_flow_that_is_cancelled_takes_its_operation_back(works: Works) -> None:
     with working(works):
         started = works.start("asks", 5)

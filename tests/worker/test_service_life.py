@@ -51,7 +51,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, times: int 
 # -- duties do not end each other -------------------------------------------------------------------
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_a_poll_query_that_raises_once_ends_no_worker(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = failing(monkeypatch, wake_kernel, "claim_due")
     started = works.start("plain", 1)
@@ -60,7 +60,7 @@ def test_a_poll_query_that_raises_once_ends_no_worker(works: Works, monkeypatch:
     assert len(calls) > 1
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 @pytest.mark.parametrize(
     ("module", "name"),
     [(wake_kernel, "next_due"), (held_kernel, "claim_runs"), (held_kernel, "sweep_operations")],
@@ -78,7 +78,7 @@ def test_a_duty_that_fails_leaves_the_others_alone(
     assert "trying again" in caplog.text
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_a_runtime_that_fails_is_made_anew(
     sync_works: Works, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,7 +217,7 @@ async def naps(ctx: Any) -> Any:
         await ctx.sleep(seconds=0.3)
 
 
-@pytest.mark.clause("E6")
+@pytest.mark.clause("E6b")
 def test_a_worker_that_looks_rarely_is_there_when_a_sleep_is_over(works: Works) -> None:
     works.us.serve(naps)
     with working(works) as worker:
@@ -280,7 +280,7 @@ async def slow(ctx: Any) -> Any:
     return await ctx.run("step", step)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 @pytest.mark.parametrize(
     ("seconds", "grace", "result"), [("0.5", "20", "done"), ("600", "0.2", "done elsewhere")]
 )
@@ -306,7 +306,7 @@ def test_a_stop_gives_claims_back_at_once(sync_works: Works, seconds: str, grace
     assert "EXECUTION_RECOVERED" not in sync_works.types(started)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8b")
 def test_another_worker_has_within_a_second_what_one_gives_back(sync_works: Works) -> None:
     works = sync_works
     inside, elsewhere = [], works.client()
@@ -371,7 +371,7 @@ async def steady(ctx: Any, count: int) -> Any:
     return done
 
 
-@pytest.mark.clause("E6", "E8")
+@pytest.mark.clause("E6a", "E8a")
 def test_flows_in_flight_outlive_a_restart_of_the_database(
     server_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -409,7 +409,7 @@ def patiently(work: Callable[[], Any]) -> Any:
         time.sleep(0.1)
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 def test_connections_of_the_worker_that_are_cut_are_replaced(works: Works) -> None:
     with working(works):
         for value in range(3):
@@ -433,7 +433,7 @@ def attempt(work: Callable[[], Any]) -> Any:
 # -- names ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("E8")
+@pytest.mark.clause("E8a")
 @pytest.mark.parametrize("name", [None, "node-1"])
 def test_no_two_lives_claim_under_one_name(sync_works: Works, name: str | None) -> None:
     names, inside = set(), []

@@ -13,7 +13,7 @@ from underseal import Awaited, Held, Principal, RequestRefused
 from underseal.held import kernel
 from underseal.testing import TestClock
 
-pytestmark = pytest.mark.clause("E6")
+pytestmark = pytest.mark.clause("E6b")
 PAYOUT = PayoutParams(order="o-1", cents=5)
 
 

@@ -13,7 +13,7 @@ from tests.held.sql.kernel import HOLD_FOR, RUN_WITHIN, Kernel, Row, outcome
 from tests.inbox.box import Box, box
 from underseal.testing import OWNER
 
-pytestmark = pytest.mark.clause("E6")
+pytestmark = pytest.mark.clause("E6b")
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_late_finish_and_a_repeated_request_tell_it_too(b: Box) -> None:
     assert [end["state"] for end in told(b, operation)] == ["EXPIRED"]
 
 
-@pytest.mark.clause("E7")
+@pytest.mark.clause("E7d")
 def test_who_is_parked_is_woken(b: Box) -> None:
     operation = b.k.hold()
     wait(b, operation)
