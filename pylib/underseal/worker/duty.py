@@ -64,8 +64,10 @@ class Duty(ABC):
     async def _wait(self, seconds: float) -> None:
         if self.stopping:
             return
+        # not wait_for, which may swallow a cancellation that comes together with what it waits for
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._nudge.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._nudge.wait()
         self._nudge.clear()
 
 
