@@ -254,7 +254,7 @@ def test_a_start_that_is_refused_names_no_execution(logs: Logs, flow: str, princ
     assert chosen["execution_id"] == "mine"
 
 
-@pytest.mark.clause("E7a")
+@pytest.mark.clause("E2f", "E7a")
 @pytest.mark.parametrize(
     ("waits", "outcome"),
     [
