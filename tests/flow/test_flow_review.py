@@ -15,6 +15,7 @@ from psycopg import sql
 from tests.flow.nodes import OWNER, Lost, World, a_world, until
 from tests.flow.sim import Sim, replayed, view
 from underseal.errors import ExecutionFailed, FlowError
+from underseal.flow import drive, runtime
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Retry, flow
 from underseal.flow.ids import child_id
@@ -384,7 +385,7 @@ async def test_a_start_that_is_taken_over_before_it_is_known_has_begun(w: World)
 async def test_results_that_are_much_together_are_written_in_portions(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("underseal.flow.drive._MOST_TEXT", 5000)
+    monkeypatch.setattr(drive, "_MOST_TEXT", 5000)
 
     @flow("f")
     async def body(ctx: Ctx) -> Any:
@@ -406,7 +407,7 @@ async def test_results_that_are_much_together_are_written_in_portions(
 
 @pytest.mark.clause("E8a")
 async def test_long_logs_are_not_all_read_at_once(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("underseal.flow.runtime._AT_ONCE", 50)
+    monkeypatch.setattr(runtime, "_AT_ONCE", 50)
 
     @flow("f", snapshot_every=None)
     async def body(ctx: Ctx) -> Any:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from underseal.errors import FlowError
 from underseal.flow.arms import Arm, Selected, Started, child_result, hold_result
-from underseal.flow.definition import Flow, Retry
+from underseal.flow.definition import LAST_VERSION, Flow, Retry
 from underseal.flow.ids import child_id
 from underseal.flow.operation import ChildCall, HoldCall, StepCall
 from underseal.flow.replay import ContinueAsNew
@@ -25,7 +25,6 @@ P = ParamSpec("P")
 _ONCE: Final = Retry()
 _CHILD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,59}")
 _LONGEST_NAME: Final = 150
-_LAST_VERSION: Final = 2**31 - 1
 _LONGEST_MEMBER: Final = 90
 """Of the 100 characters that the kernel allows some are left for the numbers of continuations."""
 
@@ -259,8 +258,8 @@ class FlowContext:
 
 def _demand_version(version: int) -> None:
     # it goes into the text of an item as it is
-    if type(version) is not int or not 1 <= version <= _LAST_VERSION:
-        raise FlowError(f"expected a version from 1 to {_LAST_VERSION}, found another")
+    if type(version) is not int or not 1 <= version <= LAST_VERSION:
+        raise FlowError(f"expected a version from 1 to {LAST_VERSION}, found another")
 
 
 def _demand_name(name: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 JournalMode: TypeAlias = Literal["safe", "behind"]
 Body: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 
+LAST_VERSION: Final = 2**31 - 1
 SNAPSHOT_EVERY: Final = 1000
 """Events from one snapshot of an execution to the next, unless a flow says otherwise."""
 
@@ -110,7 +111,7 @@ def flow(
     services, globals that change) belongs into steps.
 
     Parameters:
-        name: 1 to 200 characters.
+        name: 1 to 200 printable characters.
         version: from 1; raise it when the order or the names of what it does change.
         also_drives: older versions whose executions this code can replay as well (it looks at `ctx.version`).
         journal: `safe`: a step starts only when all that was recorded before it is on disk. `behind`: it does not
@@ -124,10 +125,13 @@ def flow(
 
     Source: clauses E5, E6; DESIGN 8.
     """
-    if not 1 <= len(name) <= 200 or version < 1 or journal not in ("safe", "behind"):
+    # one that the database does not take would keep a worker from claiming any flow
+    if not 1 <= len(name) <= 200 or not name.isprintable() or not 1 <= version <= LAST_VERSION:
         raise FlowError(
-            "expected a name of 1 to 200 characters, a version of at least 1, and journal 'safe' or 'behind'"
+            f"expected a name of 1 to 200 printable characters and a version from 1 to {LAST_VERSION}, found others"
         )
+    if journal not in ("safe", "behind"):
+        raise FlowError("expected journal 'safe' or 'behind', found another")
     if snapshot_every is not None and snapshot_every < 1:
         raise FlowError("expected a snapshot after 1 or more events, or None for never, found fewer")
 

@@ -32,6 +32,8 @@ log = logging.getLogger("underseal.flow")
 
 _LONG: Final = 5.0
 """Seconds from which the wait before another try is a park and not a timer of this process."""
+_MOST_TEXT: Final = 4_000_000
+"""Characters of events in one write: more would be one value that no database takes, and hold up all others."""
 _CANCELLING: Final = 0
 """Among the effects, instead of an operation's number: the cancelling of what a cancelled flow has begun."""
 
@@ -371,7 +373,10 @@ class Drive:
         if self.start is not None:
             self._sent = _Sent("start", [])
             return self.start
-        events, self._events = self._events, []
+        events = self._portion()
+        if self._events:
+            self._sent = _Sent("append", events)  # the rest goes with the next
+            return items.append_text(self.execution_id, self.fence, events)
         if self._end is not None:
             self._sent = _Sent("fail" if self._end.kind == "failed" else "end", events)
             return items.end_text(self.execution_id, self.fence, events, self._end)
@@ -384,6 +389,17 @@ class Drive:
             return None
         self._sent = _Sent("append", events)
         return items.append_text(self.execution_id, self.fence, events)
+
+    def _portion(self) -> list[str]:
+        """As many of the events as one call should hold."""
+        size = 0
+        for place, event in enumerate(self._events):
+            size += len(event)
+            if size > _MOST_TEXT and place:
+                portion, self._events = self._events[:place], self._events[place:]
+                return portion
+        portion, self._events = self._events, []
+        return portion
 
     def answered(self, row: Row) -> None:
         """What became of what was written."""

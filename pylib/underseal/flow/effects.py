@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
@@ -74,9 +75,9 @@ async def tell_time(drive: Drive, op: Operation) -> None:
     """The database's clock."""
     instant = await through_outage(drive, drive.runtime.gateway.now)
     if instant is not None:
-        drive.effect_ended(
-            op, "VALUE_RECORDED", {"op": op.number, "kind": "now", "value": instant.isoformat()}
-        )
+        # a session has a zone of its own, and another worker's has another
+        value = instant.astimezone(UTC).isoformat()
+        drive.effect_ended(op, "VALUE_RECORDED", {"op": op.number, "kind": "now", "value": value})
 
 
 async def start_child(drive: Drive, op: Operation) -> None:

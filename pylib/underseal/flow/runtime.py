@@ -39,6 +39,8 @@ T = TypeVar("T")
 Hint: TypeAlias = Callable[[Callable[[], None]], Coroutine[Any, Any, None]]
 
 _PAGE: Final = 1000
+_AT_ONCE: Final = 5 * _PAGE
+"""Events of several logs that are read in one call."""
 _MOST_CLAIMS: Final = 200
 _NO_CODE: Final = timedelta(minutes=1)
 _HELD_UP: Final = timedelta(seconds=30)
@@ -624,6 +626,10 @@ class FlowRuntime:
         if waiting:
             drives = [drive for drive, _ in waiting]
             taken += await self._patiently(partial(self._deliver, drives), *drives) or []
+        for group in _readable(taken):
+            await self._replay(group)
+
+    async def _replay(self, taken: list[Drive]) -> None:
         # a log that is short is read as it is; of a longer one there may be a snapshot
         asked = [(drive.execution_id, drive.head, drive.head >= drive.snapshot_at) for drive in taken]
         histories = await self._patiently(partial(self._load, asked), *taken) or []
@@ -894,6 +900,20 @@ class _Start:
                 "message": "the database could not take it",
             }
         )
+
+
+def _readable(drives: Iterable[Drive]) -> list[list[Drive]]:
+    """In groups that are read together: of long logs not all at once, or they would fill the memory."""
+    groups: list[list[Drive]] = []
+    room = 0
+    for drive in drives:
+        events = min(drive.head + 1, _PAGE)
+        if events > room:
+            groups.append([])
+            room = _AT_ONCE
+        groups[-1].append(drive)
+        room -= events
+    return groups
 
 
 def _stopped() -> FlowError:
