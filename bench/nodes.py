@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from underseal.worker.collector import calm_collector
+
 Make = Callable[..., AbstractAsyncContextManager[Any]]
 """Makes what answers: a function of a module, since the process imports it. Its plain methods run in a thread."""
 
@@ -57,6 +59,7 @@ async def _answer(make: Make, arguments: tuple[Any, ...], pipe: Connection) -> N
 
 
 def _serve(make: Make, arguments: tuple[Any, ...], pipe: Connection) -> None:
+    calm_collector()  # as `underseal worker` does; for peers as for us
     asyncio.run(_answer(make, arguments, pipe))
 
 

@@ -79,6 +79,7 @@ def worker(
     At a terminal one line says what is under way. The log goes to stderr; with --json, one JSON object a line.
     """
     from underseal import Limits, Principal, Underseal
+    from underseal.worker.collector import calm_collector
 
     if not _SECOND <= lease <= _HOUR:
         raise click.UsageError("expected --lease between 1s and 1h, found another")
@@ -111,6 +112,7 @@ def worker(
         lease=lease,
         hint=hint or None,
     )
+    calm_collector()
     with logging_to(as_json, verbose) as console, watching(console, lambda: here.progress):
         here.run()
 
