@@ -103,6 +103,21 @@ async def test_a_call_is_so_long_and_so_big_at_most() -> None:
     assert clients[2].told == []
 
 
+async def test_free_lanes_share_what_waits_and_a_few_items_are_not_worth_two_calls() -> None:
+    disk = Disk()
+    async with running(Journal(disk.write, lanes=3)) as journal:
+        disk.go.clear()
+        many = [Client(journal, f"m{number}") for number in range(120)]
+        await until(lambda: len(disk.batches) == 3)
+        assert [len(batch) for batch in disk.batches] == [40, 40, 40]
+        disk.go.set()
+        await until(lambda: all(one.told for one in many))
+        disk.batches.clear()
+        few = [Client(journal, f"f{number}") for number in range(20)]
+        await until(lambda: all(one.told for one in few))
+        assert [len(batch) for batch in disk.batches] == [20]
+
+
 @pytest.mark.clause("E2f")
 async def test_an_item_that_breaks_the_call_harms_none_beside_it() -> None:
     disk = Disk()

@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 5.0
+_FEW = 32
+"""Items that one lane takes in any case: a call costs as much as a few of them."""
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, OSError)
 """What a database that is away raises; what was sent may have been done."""
 _NOBODYS_FAULT = frozenset({"US008", "US009", "US011", "US012"})
@@ -70,7 +72,7 @@ class Journal:
         self,
         write: Callable[[Sequence[str]], Awaitable[list[Row]]],
         *,
-        lanes: int = 2,
+        lanes: int = 3,
         most_items: int = 500,
         most_bytes: int = 4_000_000,
         most_waiting: int = 20_000,
@@ -85,6 +87,7 @@ class Journal:
         """
         self._write = write
         self._lanes = lanes
+        self._free = lanes
         self._most_items = most_items
         self._most_bytes = most_bytes
         self._most_waiting = most_waiting
@@ -118,6 +121,7 @@ class Journal:
             batch = self._gather()
             if not batch:
                 continue
+            self._free -= 1
             try:
                 await self._send(batch)
                 pause = 0.0
@@ -130,11 +134,17 @@ class Journal:
                 for writer, _ in batch:
                     writer.uncertain()
                 await asyncio.sleep(pause)
+            finally:
+                self._free += 1
 
     def _gather(self) -> list[tuple[Writer, str]]:
         batch: list[tuple[Writer, str]] = []
         size = 0
-        while self._waiting and len(batch) < self._most_items and size < self._most_bytes:
+        # What waits is shared among the free lanes: if one took it all, this process would idle while the database
+        # works, and the database while this process takes the answers.
+        share = max(_FEW, -(-len(self._waiting) // self._free))
+        most = min(self._most_items, share)
+        while self._waiting and len(batch) < most and size < self._most_bytes:
             writer = self._waiting.popleft()
             item = writer.take()
             if item is not None:

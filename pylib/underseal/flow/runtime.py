@@ -89,7 +89,7 @@ class Limits:
     steps: int = 1000
     threads: int = 32
     recoveries: int = 3
-    lanes: int = 2
+    lanes: int = 3
 
 
 @dataclass(slots=True)
