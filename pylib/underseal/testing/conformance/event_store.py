@@ -324,7 +324,7 @@ class EventStoreConformance:
 
     # -- forks -------------------------------------------------------------------------------------
 
-    @promise("E6")
+    @promise("E6f")
     def test_a_fork_is_a_copy_of_a_prefix_and_goes_its_own_way(self, store: EventStore) -> None:
         fence = fence_of(store.start("a"))
         store.append("a", fence, [step(1), step(2), step(3)])
