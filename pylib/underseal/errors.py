@@ -442,9 +442,7 @@ class HoldEnded(UndersealError):
             state: its state.
             reason: why.
         """
-        super().__init__(
-            f"held operation {operation_id} ended {state}" + (f" ({reason})" if reason else "")
-        )
+        super().__init__(f"held operation {operation_id} ended {state}" + (f" ({reason})" if reason else ""))
         self.operation_id = operation_id
         self.state = state
         self.reason = reason
