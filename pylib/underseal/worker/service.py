@@ -106,7 +106,12 @@ class Worker:
 
         Signals are only listened to in the main thread.
         """
-        asyncio.run(self.serve())
+        # not asyncio.run, which waits for a step that will not be cancelled as long as that goes on
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self.serve())
+        finally:
+            _close(loop)
 
     def stop(self) -> None:
         """Ask it to stop, from any thread; `run` returns once what runs has ended or the grace is over."""
@@ -244,3 +249,18 @@ class Worker:
 
     async def _end_looks(self, looks: list[asyncio.Task[None]]) -> None:
         await asyncio.wait(looks, timeout=_LAST_LOOK)
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close a loop; what does not let itself be cancelled is left where it stands."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        _, left = loop.run_until_complete(asyncio.wait(left, timeout=_LAST_LOOK))
+    if left:
+        log.warning("%s steps or runs did not let themselves be cancelled and are left", len(left))
+    for task in left:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
