@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -247,6 +248,48 @@ async def test_nothing_starts_while_nobody_knows_what_became_of_a_write(w: World
     assert len(ran) <= seen + 1 < 200
     node.faults.back()
     await node.result(execution)
+
+
+TENANT: ContextVar[str] = ContextVar("TENANT", default="nobody")
+
+
+@pytest.mark.clause("E6a")
+@pytest.mark.parametrize("journal", ["safe", "behind"])
+async def test_a_step_leaves_nothing_to_the_steps_behind_it(w: World, journal: Any) -> None:
+    tries: list[str] = []
+
+    async def sets() -> None:
+        tries.append(TENANT.get())
+        TENANT.set("ann")
+        if len(tries) == 1:
+            raise OSError
+
+    async def asks() -> str:
+        return TENANT.get()
+
+    @flow("f", journal=journal)
+    async def body(ctx: Ctx) -> Any:
+        await ctx.run("s", sets, retry=Retry(attempts=2, first=timedelta(milliseconds=1)))
+        return [await ctx.run("t", asks), TENANT.get()]
+
+    assert await w.node(body).run("f") == ["nobody", "nobody"]
+    assert tries == ["nobody", "nobody"]
+
+
+@pytest.mark.parametrize("only", [("OSError",), ["OSError"], (OSError("x"),), "OSError", (int,)], ids=repr)
+def test_what_is_tried_again_is_a_kind_of_error(only: Any) -> None:
+    with pytest.raises(FlowError, match="only"):
+        Retry(attempts=2, only=only)
+
+
+@pytest.mark.clause("E6a")
+async def test_a_try_that_took_too_long_says_so(w: World) -> None:
+    @flow("f")
+    async def body(ctx: Ctx) -> None:
+        await ctx.run("s", asyncio.sleep, 60, timeout=timedelta(milliseconds=20))
+
+    with pytest.raises(ExecutionFailed, match=r"0\.02 s"):
+        await w.node(body).run("f")
 
 
 # -- nothing hangs, nothing falls ------------------------------------------------------------------

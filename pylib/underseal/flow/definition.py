@@ -45,6 +45,9 @@ class Retry:
             raise FlowError(
                 "expected at least 1 attempt, a factor of at least 1 and waits of 0 or more, found others"
             )
+        kinds = self.only if isinstance(self.only, tuple) else (self.only,)
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+            raise FlowError("expected classes of errors in a tuple as `only`, found something else")
 
     def wait_after(self, attempt: int) -> float:
         """Seconds to wait after a try, counted from 1.

@@ -198,6 +198,15 @@ class Drive:
         self._effects.pop(number, None)
         self.pump()
 
+    @property
+    def in_a_step(self) -> bool:
+        """Whether nothing is written for it now, and perhaps not for long: what others want reaches it by no answer."""
+        return (
+            self.state == "driving"
+            and bool(self._effects)
+            and not (self._submitted or self._sent or self._doubtful or self.replay.cancel_requested)
+        )
+
     # -- what is to be done ------------------------------------------------------------------------
 
     def _guarded(self, act: Callable[[], None]) -> None:
@@ -299,7 +308,9 @@ class Drive:
         waiting = []
         for op in self._ready:
             if durable or (self.flow.journal == "behind" and op.kind != "hold"):
-                self._effects[op.number] = asyncio.create_task(carry_out(self, op))
+                self._effects[op.number] = asyncio.create_task(
+                    carry_out(self, op), context=self.runtime.clean_context()
+                )
             else:
                 waiting.append(op)
         self._ready = waiting

@@ -8,6 +8,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -176,6 +177,7 @@ class FlowRuntime:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._promised = 0
         self._background: set[asyncio.Task[None]] = set()
+        self._context = copy_context()
         self._no_code_said: set[tuple[str, int]] = set()
 
     # -- life --------------------------------------------------------------------------------------
@@ -204,6 +206,7 @@ class FlowRuntime:
                 group.create_task(self._reader.run())
                 group.create_task(self._releases.run())
                 group.create_task(self.keeper.run())
+                group.create_task(self._look_for_wishes())
                 if self._claims:
                     group.create_task(self._poll())
                     if self._hint is not None:
@@ -490,6 +493,10 @@ class FlowRuntime:
         """Find out what became of a write, once the database is back."""
         self._in_background(self._reconcile(drive), drive)
 
+    def clean_context(self) -> Context:
+        """For an effect: what another has set in its own does not reach it, whoever's end began it."""
+        return self._context.copy()
+
     async def may_act(self, drive: Drive) -> bool:
         """Whether an effect of it may be started: its claim holds; if not, it is let go."""
         if await self.keeper.entitled(drive.execution_id) and drive.state == "driving":
@@ -766,6 +773,24 @@ class FlowRuntime:
         if news:
             drive.head = news[-1][0]
         drive.news([event for _, event in news])
+
+    async def _look_for_wishes(self) -> None:
+        """Find, as often as claims are renewed, who is to be cancelled while a long step runs: no write tells of it."""
+        every = self.gateway.lease.total_seconds() / 3
+        while True:
+            await asyncio.sleep(every)
+            drives = [drive for drive in self.active.values() if drive.in_a_step]
+            heads = [drive.head for drive in drives]
+            try:
+                tails = await self._read_all([(drive.execution_id, drive.head) for drive in drives])
+            except Exception as error:  # noqa: BLE001 -- the next look is made
+                log.warning("could not look for cancellations (%s), trying again", type(error).__name__)
+                continue
+            for drive, head, tail in zip(drives, heads, tails, strict=True):
+                asked = [event for _, event in tail if event[0] == "EXECUTION_CANCEL_REQUESTED"]
+                # what was written meanwhile has told of it
+                if asked and drive.in_a_step and drive.head == head:
+                    drive.news(asked)
 
     # -- after doubt -------------------------------------------------------------------------------
 

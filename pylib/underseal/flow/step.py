@@ -81,8 +81,14 @@ async def attempt(call: StepCall, info: StepInfo, threads: Threads) -> Any:
     _step.set(info)  # this task's own context, which the thread copies
     if call.timeout is None:
         return await _called(call, threads)
-    async with asyncio.timeout(call.timeout.total_seconds()):
-        return await _called(call, threads)
+    seconds = call.timeout.total_seconds()
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await _called(call, threads)
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"expected a try of at most {seconds:g} s, found a longer one") from None
+        raise
 
 
 async def _called(call: StepCall, threads: Threads) -> Any:
