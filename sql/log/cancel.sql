@@ -26,7 +26,9 @@ begin
     return query select 'conflict', 'ended', underseal._append_message('ended');
     return;
   end if;
-  at_once := e.status = 'pending' or coalesce(by_force, false);
+  -- who has claimed it may be in the middle of its first step
+  at_once := coalesce(by_force, false)
+    or (e.status = 'pending' and not underseal._is_claimed(e.chain_id, e.member, underseal.clock()));
   if e.cancel_requested and not at_once then
     return query select 'unchanged', null::text, 'That was asked before; its driver has not ended it yet.'::text;
     return;
@@ -57,4 +59,4 @@ as $$
     cancel_execution.execution_id, cancel_execution.principal, cancel_execution.reason, cancel_execution.force)
 $$;
 comment on function underseal.cancel_execution(text, text, text, boolean) is
-  'Cancels an execution, for its owner or an operator. One that has not begun, or any with force, ends at once and its driver''s fence is taken; otherwise its driver is asked to clean up and end it. reason: at most 1000 characters. Outcomes: cancelled (it has ended); requested; unchanged (that was asked before); conflict (ended); refused (malformed-reason); denied (E6, E12).';
+  'Cancels an execution, for its owner or an operator. One that has not begun and that nobody has claimed, or any with force, ends at once and its driver''s fence is taken; otherwise its driver is asked to clean up and end it. reason: at most 1000 characters. Outcomes: cancelled (it has ended); requested; unchanged (that was asked before); conflict (ended); refused (malformed-reason); denied (E6, E12).';

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -69,6 +70,39 @@ async def test_a_parked_flow_is_told_and_cleans_up(w: World, how: str, status: s
     assert types[told - 1] == "EXECUTION_CANCEL_REQUESTED"
     assert types[told + 1 : told + 3] == ["STEP_COMPLETED", "EXECUTION_SUSPENDED"]
     assert types.count("CANCELLATION_DELIVERED") == 1
+
+
+@pytest.mark.clause("E6e")
+async def test_a_step_that_runs_for_long_is_interrupted(w: World) -> None:
+    """Nothing is written while it runs, so nothing tells its driver but a look of its own."""
+    begun, interrupted = asyncio.Event(), asyncio.Event()
+
+    async def endless() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            interrupted.set()
+
+    @flow("long")
+    async def body(ctx: Ctx) -> None:
+        try:
+            await ctx.run("endless", endless)
+        finally:
+            await ctx.run("undo", give, 1)
+
+    node = w.node(body, lease=timedelta(seconds=1))
+    execution = await node.start("long")
+    await begun.wait()
+    await is_cancelled(w, execution)
+    await w.comes_to(execution, "cancelled")
+    assert interrupted.is_set()
+    assert (await w.types(execution))[1:] == [
+        "EXECUTION_CANCEL_REQUESTED",
+        "CANCELLATION_DELIVERED",
+        "STEP_COMPLETED",
+        "EXECUTION_CANCELLED",
+    ]
 
 
 @pytest.mark.clause("E6e")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +33,22 @@ def test_what_has_not_begun_is_cancelled_at_once(b: Box) -> None:
     assert b.log()[-1]["data"] == {"principal": "ann", "reason": "changed my mind"}
     assert b.wakes() == []
     assert outcome(b.step()) == ("conflict", "stale-fence")
+
+
+@pytest.mark.clause("E6e")
+def test_what_somebody_has_claimed_may_be_in_its_first_step(b: Box) -> None:
+    (claim,) = b.k.rows("select * from underseal.claim_due('w', '{f}', '30 s')")
+    assert claim["status"] == "pending"
+    assert outcome(cancel(b)) == ("requested", None)
+    assert b.execution()["status"] == "running"
+    assert replace(b, fence=claim["fence"]).write("cancelled")["outcome"] == "cancelled"
+
+
+@pytest.mark.clause("E6e")
+def test_a_claim_that_has_run_out_is_no_driver(b: Box) -> None:
+    b.k.rows("select * from underseal.claim_due('w', '{f}', '30 s')")
+    b.k.clock.advance(seconds=31)
+    assert outcome(cancel(b)) == ("cancelled", None)
 
 
 @pytest.mark.clause("E6e")
