@@ -188,7 +188,9 @@ def test_instants_are_in_utc() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), {1, 2}, "a\0b", "\ud800", {"__loomEnc": "x"}, object()], ids=repr
+    "value",
+    [float("nan"), {1, 2}, "a\0b", "\ud800", {"__loomEnc": "x"}, object()],
+    ids=["nan", "a set", "U+0000", "half a pair", "an envelope", "an object"],
 )
 def test_an_output_that_cannot_be_recorded_fails_the_flow(value: Any) -> None:
     async def body(ctx: Ctx) -> Any:

@@ -84,7 +84,11 @@ async def test_a_result_is_given_as_a_replay_gives_it(w: World) -> None:
 
 
 @pytest.mark.clause("E6a")
-@pytest.mark.parametrize("value", [float("nan"), object(), "x" * LIMIT, {"__loomEnc": "x"}, "a\0"], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), object(), "x" * LIMIT, {"__loomEnc": "x"}, "a\0"],
+    ids=["nan", "an object", "too large", "an envelope", "U+0000"],
+)
 async def test_a_result_that_cannot_be_recorded_fails_its_step_at_once(w: World, value: Any) -> None:
     tries: list[int] = []
 
