@@ -192,7 +192,7 @@ class FlowContext:
         minutes: float = 0,
         seconds: float = 0,
     ) -> Arm[None]:
-        """Wait for some time, by the database's clock; a crash does not prolong it.
+        """Wait for some time, by the database's clock; once it is parked, a crash does not prolong it.
 
         Parameters:
             duration, or days, hours, minutes and seconds: how long; 0 or more.
