@@ -53,6 +53,11 @@ def nowhere() -> Underseal:
     return made
 
 
+def misspelt() -> Underseal:
+    """A client whose connection string is none."""
+    return Underseal("hots=db password=hunter2", keys=MemoryKeyRing())
+
+
 def empty() -> Underseal:
     """A client of a database without Underseal."""
     made = Underseal(os.environ["EMPTY_DSN"], keys=MemoryKeyRing())

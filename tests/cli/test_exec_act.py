@@ -78,6 +78,23 @@ def test_the_command_that_show_gives_answers_the_gate(flows: Flows, name: str) -
     assert "ann answered gate" in flows.run("exec", "show", "o 77").out
 
 
+def test_what_the_kernel_answers_nobody_is_asked_to_send(flows: Flows) -> None:
+    flows.start("o-77")
+    operation = "16eefeb1-4ab0-4a02-91fd-ec4ee2aea62c"
+    flows.park(
+        "o-77", wait("h", topic(f"$hold/{operation}")), wait("c", topic("$child/pack-3"), topic("stop"))
+    )
+    out = flows.run("exec", "show", "o-77").out
+    assert f"the end of operation {operation}" in out
+    assert f"underseal show {operation}" in out
+    assert "the end of child pack-3" in out
+    assert [line for line in out.splitlines() if "inbox send" in line] == [
+        "  │    underseal inbox send o-77 stop --principal ann --payload '{}'"
+    ]
+    (line,) = (one for one in out.splitlines() if "exec show" in one)
+    assert line.endswith("underseal exec show 'o-77~pack-3'")
+
+
 def bash_words(line: str) -> list[str]:
     """What a shell makes of a line."""
     import subprocess

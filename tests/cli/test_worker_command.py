@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -105,6 +106,8 @@ def test_at_a_terminal_one_line_says_what_is_under_way(shop: Shop) -> None:
         (["nothing.here:us"], 2, "expected a module nothing.here that can be imported"),
         (["tests.cli.mill"], 2, "expected --app as module:attribute"),
         (["tests.cli.mill:grind"], 2, "expected tests.cli.mill:grind to be a client"),
+        (["tests.cli.mill:grond"], 2, "expected module tests.cli.mill to have grond, found no such name"),
+        (["tests.cli.mill:misspelt"], 2, "expected a libpq connection string or a postgresql:// URL"),
         (["tests.cli.mill:bare"], 2, "to have flows (us.serve) or gated methods (us.gate), found neither"),
         (["tests.cli.mill:nowhere"], 1, "expected the database of tests.cli.mill:nowhere to answer"),
         ([APP, "--app", "tests.cli.shop:make"], 2, "an argument and --app that differ"),
@@ -117,6 +120,40 @@ def test_it_says_what_it_cannot_begin_with(shop: Shop, args: list[str], code: in
     done = shop.run("worker", *args)
     assert done.code == code, done
     assert words in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def us(:", "line 1: SyntaxError"),
+        ("import no_such_thing_at_all", "it imports no_such_thing_at_all, which is not installed here"),
+        ("from underseal import Sealed", "cannot import name 'Sealed' from 'underseal'"),
+    ],
+)
+def test_an_application_that_cannot_be_imported_is_told_without_a_traceback(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str
+) -> None:
+    name = f"mill_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = shop.run("worker", f"{name}:us")
+    said = " ".join(done.err.split())
+    assert done.code == 2, done
+    assert f"expected module {name} to be importable" in said
+    assert words in said
+
+
+@pytest.mark.parametrize("args", [[APP], []])
+def test_a_login_that_may_not_claim_does_not_begin_and_is_told_which_access_it_lacks(
+    shop: Shop, args: list[str]
+) -> None:
+    client = shop.database.create_role("asks_only")
+    with shop.database.connect(OWNER) as owner:
+        owner.execute("select underseal.grant_access(%s, 'client', 'asserted')", [client])
+    dsn = shop.database.conninfo_as(client)
+    done = shop.run("worker", *args, env={"SHOP_DSN": dsn, "UNDERSEAL_DSN": dsn})
+    assert done.code == 5, done
+    assert f"grant_access('{client}', 'worker')" in " ".join(done.err.split())
 
 
 def test_a_database_without_underseal_is_told(shop: Shop, empty_database: TestDatabase) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from underseal.cli._exec_input import command
 from underseal.cli._exec_timeline import Railed, Timeline
-from underseal.cli._exec_words import GATE, instant_of, status, told, wait_words
+from underseal.cli._exec_words import CHILD, GATE, HOLD, instant_of, status, told, wait_words
 from underseal.cli._render import console, said
 from underseal.cli._times import both, relative
 
@@ -172,6 +172,12 @@ def _print_arms(out: Console, view: View, arms: list[Mapping[str, Any]]) -> None
 
 def _print_commands(out: Console, view: View, topics: list[str]) -> None:
     owner = view.info.owner
+    kernels = [topic for topic in topics if topic.startswith((CHILD, HOLD))]
+    for topic in kernels:
+        _print_awaited(out, view, topic)
+    topics = [topic for topic in topics if topic not in kernels]
+    if not topics:
+        return
     if owner is None:
         out.print(
             Railed(Text("nobody is known to own it: only an access policy lets somebody answer")), end=""
@@ -186,6 +192,19 @@ def _print_commands(out: Console, view: View, topics: list[str]) -> None:
         # in one line, however long: it is to be copied
         line = Text("  │    ", style="dim").append(_command(view, topic, owner), "not dim bold")
         out.print(line, soft_wrap=True)
+
+
+def _print_awaited(out: Console, view: View, topic: str) -> None:
+    """Whose end the kernel will tell: nobody can send that."""
+    if topic.startswith(HOLD):
+        words = "somebody else decides on it; the kernel tells how it ends"
+        line = command("underseal", "show", topic.removeprefix(HOLD))
+    else:
+        words = "the kernel tells how it ends"
+        chain = view.info.execution_id.partition("~")[0]
+        line = command("underseal", "exec", "show", f"{chain}~{topic.removeprefix(CHILD)}")
+    out.print(Railed(Text(words)), end="")
+    out.print(Text("  │    ", style="dim").append(line, "not dim bold"), soft_wrap=True)
 
 
 def _is_gate(topic: str) -> bool:

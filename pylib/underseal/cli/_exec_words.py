@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from underseal.log.model import LogEvent
 
 GATE: Final = "$gate/"
+CHILD: Final = "$child/"
+HOLD: Final = "$hold/"
 
 STATUS_STYLES: Final[Mapping[str, str]] = {
     "pending": "yellow",
@@ -104,6 +106,10 @@ def wait_words(arms: list[Mapping[str, Any]], now: datetime | None = None) -> Te
             line.append("until ").append(instant_words(arm["due"], now))
         elif str(arm.get("topic")).startswith(GATE):
             line.append("gate ").append(said(str(arm["topic"]).removeprefix(GATE), "bold"))
+        elif str(arm.get("topic")).startswith(HOLD):
+            line.append("the end of operation ").append(said(str(arm["topic"]).removeprefix(HOLD), "bold"))
+        elif str(arm.get("topic")).startswith(CHILD):
+            line.append("the end of child ").append(said(str(arm["topic"]).removeprefix(CHILD), "bold"))
         else:
             line.append("a message on ").append(said(arm.get("topic"), "bold"))
     return line

@@ -28,6 +28,7 @@ from underseal.errors import (
     UndersealError,
     UnknownConsumer,
 )
+from underseal.foundation.sources import ConninfoError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -159,6 +160,8 @@ def _stop_of(error: Exception) -> Stop:
         return _database_stop(error)
     if isinstance(error, UndersealError):
         return Stop(_code_of(error), *_said(error))
+    if isinstance(error, ConninfoError):
+        return Stop(USAGE, "error", "dsn", str(error))
     return Stop(
         FAILED,
         "error",

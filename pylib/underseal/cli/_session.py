@@ -243,7 +243,7 @@ def load_app(name: str) -> Underseal | AsyncUnderseal:
             directory is looked in first.
 
     Errors:
-        Stop: there is no such thing. What the application itself raises is not caught here.
+        Stop: there is no such thing, or its code cannot be read. What the application itself raises is not caught here.
     """
     from underseal import AsyncUnderseal, Underseal
 
@@ -252,16 +252,11 @@ def load_app(name: str) -> Underseal | AsyncUnderseal:
         raise _no_app(f"expected --app as module:attribute, found {name}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise
-        found = None
-    if found is None:
-        raise _no_app(f"expected a module {module} that can be imported from here, found none")
+    found: Any = _imported(module)
     for part in attribute.split("."):
-        found = getattr(found, part, None)
+        if not hasattr(found, part):
+            raise _no_app(f"expected module {module} to have {attribute}, found no such name")
+        found = getattr(found, part)
     if callable(found) and not isinstance(found, Underseal | AsyncUnderseal):
         found = found()
     if not isinstance(found, Underseal | AsyncUnderseal):
@@ -269,6 +264,31 @@ def load_app(name: str) -> Underseal | AsyncUnderseal:
             f"expected {name} to be a client (Underseal), or to return one, found {type(found).__name__}"
         )
     return found
+
+
+def _imported(module: str) -> Any:
+    """The module; what is said of one that cannot be imported is names of modules, files and lines, never values."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None:
+            raise
+        if module == error.name or module.startswith(f"{error.name}."):
+            stop = _no_app(f"expected a module {module} that can be imported from here, found none")
+        else:
+            stop = _broken_app(module, f"it imports {error.name}, which is not installed here")
+    except ImportError as error:
+        # only "cannot import name … from …" has both
+        if error.name is None or error.path is None:
+            raise
+        stop = _broken_app(module, f"{error.msg}")
+    except SyntaxError as error:
+        stop = _broken_app(module, f"{error.filename}, line {error.lineno}: {type(error).__name__}")
+    raise stop
+
+
+def _broken_app(module: str, found: str) -> Stop:
+    return Stop(USAGE, "error", "app", f"expected module {module} to be importable, found: {found}")
 
 
 def _no_app(message: str) -> Stop:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 from click.core import ParameterSource
 
 from underseal.cli._exec_input import length
-from underseal.cli._exits import FAILED, USAGE, Stop
+from underseal.cli._exits import DENIED, FAILED, USAGE, Stop
 from underseal.cli._session import (
     app_option,
     connect,
@@ -97,6 +97,7 @@ def worker(
         # A worker survives a database that goes away, but should not begin with a wrong one.
         with connect(dsn) as connection:
             demand_usable(connection)
+            _demand_access(connection)
         client = Underseal(
             dsn or "",
             keys=ring,
@@ -150,12 +151,35 @@ def _demand_work(client: Underseal | AsyncUnderseal, app: str) -> None:
             raise _no_answer(app, error) from None
         with connection:
             demand_usable(connection)
+            _demand_access(connection)
             idle = idle and not _sql_types(connection)
     if idle:
         raise Stop(
             USAGE, "error", "app",
             f"expected {app} to have flows (us.serve) or gated methods (us.gate), found neither. Name the client that "
             "your application gives them to, in a module that does so when it is imported",
+        )  # fmt: skip
+
+
+def _demand_access(connection: psycopg.Connection[object]) -> None:
+    """That this login may claim; one that may not would look and be refused for ever.
+
+    Parameters:
+        connection: the login's.
+
+    Errors:
+        Stop: it has no worker access.
+    """
+    row = connection.execute(
+        "select quote_literal(current_user), bool_or(has_function_privilege(p.oid, 'execute'))"
+        " from pg_catalog.pg_proc p where p.pronamespace = 'underseal'::regnamespace and p.proname = 'claim_due'"
+    ).fetchone()
+    login, may = cast(tuple[str, bool | None], row)
+    if not may:
+        raise Stop(
+            DENIED, "denied", "no-access",
+            f"expected a login with worker access, found that {login} has none. "
+            f"As the schema's owner run: select * from underseal.grant_access({login}, 'worker')",
         )  # fmt: skip
 
 

@@ -65,6 +65,17 @@ def raise_ours() -> Iterator[None]:
         raise
 
 
+class ConninfoError(ValueError):
+    """What was given as a connection string is none. Nothing of it is said: it may hold a password."""
+
+    def __init__(self) -> None:
+        """Say what was expected."""
+        super().__init__(
+            "expected a libpq connection string or a postgresql:// URL, found neither"
+            " (not shown: it may hold a password)"
+        )
+
+
 def _readable(conninfo: str) -> str:
     """A conninfo that libpq can read. A pool would try one that it cannot read again and again, for half a minute."""
     try:
@@ -73,9 +84,7 @@ def _readable(conninfo: str) -> str:
         pass
     else:
         return conninfo
-    raise ValueError(
-        "expected a libpq connection string or a postgresql:// URL, found neither (not shown: it may hold a password)"
-    )
+    raise ConninfoError
 
 
 def _silent(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
