@@ -10,7 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from tests.flow.nodes import until
+from tests.flow.nodes import LEASE, OWNER, World, until
+from underseal.flow import items
+from underseal.flow.batches import NotWritten
 from underseal.flow.keeper import ClaimKeeper
 
 
@@ -120,6 +122,19 @@ async def test_claims_are_renewed_each_third_of_a_lease() -> None:
         await asyncio.sleep(0.4)
         assert 3 <= len(renewals.asked) <= 9
         assert keeper._until["a"] > now()
+
+
+@pytest.mark.clause("E6c", "E8a")
+async def test_a_child_is_sent_only_while_its_parents_claim_holds(w: World) -> None:
+    node = w.node()
+    item = items.start_text("e~leaf-1", "leaf", 1, OWNER, "null", None, "")
+    node.runtime.keeper.held("e", now() - LEASE.total_seconds())
+    with pytest.raises(NotWritten):
+        await node.runtime.start_child(item, "e")
+    assert node.faults.items == []
+    node.runtime.keeper.held("e", now())
+    await node.runtime.start_child(item, "e")
+    assert node.faults.items == [item]
 
 
 @pytest.mark.clause("E8a")
