@@ -197,6 +197,10 @@ class FlowContext:
         Parameters:
             duration, or days, hours, minutes and seconds: how long; 0 or more.
         """
+        if duration is not None and not isinstance(cast("object", duration), timedelta):
+            raise FlowError(
+                "expected ctx.sleep(seconds=5) or ctx.sleep(timedelta(…)), found another kind of duration"
+            )
         span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds) + (duration or timedelta())
         if span < timedelta():
             raise FlowError("expected a duration of 0 or more, found a negative one")

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from underseal.errors import FlowError
 
@@ -128,6 +128,8 @@ def flow(
 
     Source: clauses E5, E6; DESIGN 8.
     """
+    if not isinstance(cast("object", name), str):
+        raise FlowError('expected a name, as in @flow("onboard"), found none')
     # one that the database does not take would keep a worker from claiming any flow
     if not 1 <= len(name) <= 200 or not name.isprintable() or not 1 <= version <= LAST_VERSION:
         raise FlowError(

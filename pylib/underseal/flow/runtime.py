@@ -92,6 +92,14 @@ class Limits:
     recoveries: int = 3
     lanes: int = 3
 
+    def __post_init__(self) -> None:
+        """Refuse what would let nothing run."""
+        least = {name: 0 if name == "recoveries" else 1 for name in self.__dataclass_fields__}
+        for name, lowest in least.items():
+            given: object = getattr(self, name)
+            if not isinstance(given, int) or given < lowest:
+                raise FlowError(f"expected {name} to be a number of at least {lowest}, found another")
+
 
 @dataclass(slots=True)
 class Counts:

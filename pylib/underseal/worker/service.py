@@ -22,7 +22,7 @@ from underseal.worker.connections import Line, line_of
 from underseal.worker.duty import Duty, said
 from underseal.worker.hint import Listener, hint_place
 from underseal.worker.operations import Operations
-from underseal.worker.runtime import life_name, runtime_of
+from underseal.worker.runtime import demand_times, life_name, runtime_of
 from underseal.worker.schedules import Schedules
 
 if TYPE_CHECKING:
@@ -71,7 +71,14 @@ class Worker:
         lease: timedelta,
         hint: bool | str | None,
     ) -> None:
-        """Prepare; parameters as in `Underseal.worker`."""
+        """Prepare; parameters as in `Underseal.worker`.
+
+        Errors:
+            ValueError: one of them would let nothing run.
+        """
+        demand_times(lease, grace)
+        if concurrency < 1:
+            raise ValueError("expected a concurrency of at least 1, found less")
         self._client = client
         self._core = client._core
         self._concurrency = concurrency
