@@ -261,6 +261,21 @@ class _AsyncDriver:
         return await self.during(command)
 
     async def retried(self, work: Callable[[AsyncSource, psycopg.AsyncConnection[Any]], Any]) -> Any:
+        # what is below may swallow a cancellation that comes together with an answer, and whoever was told to end would
+        # go on for ever
+        task = asyncio.current_task()
+        asked = 0 if task is None else task.cancelling()
+        try:
+            answer = await self._retried(work)
+        except Exception:
+            if task is not None and task.cancelling() > asked:
+                raise asyncio.CancelledError from None
+            raise
+        if task is not None and task.cancelling() > asked:
+            raise asyncio.CancelledError
+        return answer
+
+    async def _retried(self, work: Callable[[AsyncSource, psycopg.AsyncConnection[Any]], Any]) -> Any:
         if self.conn is not None:
             return await work(as_async_source(self.conn), self.conn)
         attempt = 0
