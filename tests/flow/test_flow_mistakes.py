@@ -11,6 +11,7 @@ from tests.flow.nodes import World
 from underseal.errors import ExecutionFailed, FlowError
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import flow
+from underseal.log.client import Executions
 
 
 def test_a_decorator_without_a_name_says_what_it_takes() -> None:
@@ -18,6 +19,19 @@ def test_a_decorator_without_a_name_says_what_it_takes() -> None:
 
     with pytest.raises(FlowError, match=r'expected a name, as in @flow\("onboard"\)'):
         cast(Any, flow)(body)
+
+
+async def test_a_flow_is_started_by_its_name_and_says_so(w: World) -> None:
+    @flow("named")
+    async def body(ctx: FlowContext) -> None: ...
+
+    with pytest.raises(FlowError, match="found the flow itself: give its `name`"):
+        await w.node(body).runtime.start(cast(Any, body), "ann")
+    with Executions("dbname=unused") as executions:
+        with pytest.raises(TypeError, match="expected the name of a flow, such as 'onboard', found a Flow"):
+            executions.start(cast(Any, body), "ann")
+        with pytest.raises(TypeError, match="expected the name of a flow"):
+            executions.start_many(cast(Any, body), "ann", [1])
 
 
 @pytest.mark.parametrize("duration", [5, 0, 2.5])

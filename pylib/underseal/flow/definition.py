@@ -202,6 +202,8 @@ class Flows:
         Errors:
             FlowError: no such flow is known here.
         """
+        if isinstance(cast("object", name), Flow):
+            raise FlowError("expected the name of a flow, found the flow itself: give its `name`")
         found = self._newest.get(name)
         if found is None:
             raise FlowError(

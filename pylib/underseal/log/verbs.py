@@ -71,6 +71,7 @@ def start(
     flow: str, principal: str, value: Any, execution_id: str | None, flow_version: int, after: timedelta | None
 ) -> Steps[str]:  # fmt: skip
     """Start one."""
+    _demand_flow(flow)
     row = yield from kernel.start_execution(flow, principal, value, execution_id, flow_version, after)
     if row["outcome"] == "exists":
         raise ExecutionAlreadyExistsError(execution_id or "", row["message"])
@@ -81,6 +82,7 @@ def start_many(
     flow: str, principal: str, values: Iterable[Any], flow_version: int, after: timedelta | None
 ) -> Steps[list[Start]]:  # fmt: skip
     """Start many of one flow."""
+    _demand_flow(flow)
     common: dict[str, Any] = {"flow": flow, "principal": principal, "flow_version": flow_version}
     if after is not None:
         common["after"] = interval_text(after)
@@ -92,6 +94,11 @@ def start_many(
         for row in rows
         if allowed(row, "start", "")
     ]
+
+
+def _demand_flow(flow: object) -> None:
+    if not isinstance(flow, str):
+        raise TypeError(f"expected the name of a flow, such as 'onboard', found a {type(flow).__name__}")
 
 
 def _made(row: Row, outcome: str) -> str:
