@@ -1,4 +1,4 @@
-"""Held operations and sealed executions for the Postgres you already run."""
+"""Held operations and durable executions for the Postgres you already run."""
 
 from underseal.errors import (
     AccessDenied,

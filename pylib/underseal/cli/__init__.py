@@ -44,7 +44,7 @@ class _Families(click.Group):
 @click.group(cls=_Families, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="underseal")
 def main() -> None:
-    """Held operations and sealed executions for the Postgres you already run.
+    """Held operations and durable executions for the Postgres you already run.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 conflict, 4 refused, 5 denied.
     """
