@@ -16,6 +16,8 @@ from pydantic import BaseModel
 from underseal.errors import FlowError
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Flows, Retry, flow
+from underseal.flow.loop import FlowLoop
+from underseal.flow.operation import ChildCall, HoldCall, Operation, StepCall
 from underseal.flow.step import current_step
 from underseal.flow.values import DEPTH, LIMIT, NotRecordable, as_recorded, error_of, text_of
 
@@ -263,3 +265,17 @@ def test_waits_between_tries_grow_and_are_bounded() -> None:
 def test_who_asks_for_the_step_outside_of_one_is_told() -> None:
     with pytest.raises(FlowError, match="inside a step"):
         current_step()
+
+
+def test_no_repr_shows_what_a_flow_was_given() -> None:
+    secret = "tell nobody"
+    calls = [
+        StepCall(print, (secret,), Retry(), None),
+        HoldCall("t", {"a": secret}),
+        ChildCall("c", "f", 1, secret),
+    ]
+    loop = FlowLoop()
+    for call in calls:
+        op = Operation(1, "step", "s", loop.create_future(), call)
+        op.future.set_result(secret)
+        assert secret not in repr(op)

@@ -48,7 +48,7 @@ class _Sent:
     events: list[str]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # a repr would show inputs and results
 class Drive:
     """One execution under this process's fence.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -27,7 +27,7 @@ class StepCall:
     """
 
     function: Callable[..., Any]
-    args: tuple[Any, ...]
+    args: tuple[Any, ...] = field(repr=False)
     retry: Retry
     timeout: timedelta | None
 
@@ -45,7 +45,7 @@ class ChildCall:
     execution_id: str
     flow: str
     version: int
-    value: Any
+    value: Any = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class HoldCall:
     """
 
     type: str
-    params: Any
+    params: Any = field(repr=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,7 @@ class Operation:
     number: int
     kind: Kind
     name: str
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] = field(repr=False)
     call: StepCall | ChildCall | HoldCall | None = None
     arms: tuple[Arm[Any], ...] = ()
     attempts: int = 0

@@ -79,7 +79,7 @@ class End:
     version: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # a repr would show inputs and results
 class Replay:
     """One execution's flow, as far as its log goes.
 
