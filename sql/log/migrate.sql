@@ -37,8 +37,8 @@ begin
   moment := underseal.clock();
   update underseal.wake w
   set claimed_by = null, claimed_until = null, attempts = 0,
-    -- a start that was put off stays so
-    wake_at = case when w.kind = 'drive' and e.status <> 'pending' then moment else w.wake_at end
+    -- a start that was put off by its starter keeps its instant, not one that a worker without the right code put off
+    wake_at = case when w.kind = 'drive' and (e.status <> 'pending' or w.holds > 0) then moment else w.wake_at end
   where w.chain_id = e.chain_id and w.member = e.member and w.kind in ('drive', 'timer', 'inbox');
   insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
   values (e.chain_id, e.member, e.head + 1, moment, 'EXECUTION_MIGRATED',
@@ -48,4 +48,4 @@ begin
 end
 $$;
 comment on function underseal.migrate_execution(text, integer, text) is
-  'Moves an open execution to another version of its flow, a later or an earlier one, for its owner or an operator. Its driver''s fence and claims are taken and it is due at once, a parked one too, which keeps the instants of its waits for when it parks on them again; a start that was put off stays so. flow_version: from 1. Outcomes: migrated; unchanged (it is of that version); conflict (ended); refused (malformed-version); denied (E6, E12).';
+  'Moves an open execution to another version of its flow, a later or an earlier one, for its owner or an operator. Its driver''s fence and claims are taken and it is due at once, a parked one too, which keeps the instants of its waits for when it parks on them again; a start that its starter put off stays so. flow_version: from 1. Outcomes: migrated; unchanged (it is of that version); conflict (ended); refused (malformed-version); denied (E6, E12).';

@@ -105,6 +105,15 @@ def test_one_that_was_parked_as_diverged_goes_on(b: Box) -> None:
 
 
 @pytest.mark.clause("E6g")
+def test_a_start_that_a_worker_without_its_code_put_off_is_due(b: Box) -> None:
+    assert len(b.k.calls("claim_due", "w1", ["f"], "1 minute")) == 1
+    assert b.k.call("release_claim", b.id, "w1", "1 minute")["outcome"] == "released"
+    assert b.k.calls("claim_due", "w2", ["f"], "1 minute") == []
+    assert outcome(migrate(b)) == ("migrated", None)
+    assert len(b.k.calls("claim_due", "w2", ["f"], "1 minute")) == 1
+
+
+@pytest.mark.clause("E6g")
 def test_a_start_that_was_put_off_stays_so(k: Kernel) -> None:
     b = Box(k, "later")
     assert b.write("start", flow="f", flow_version=3, principal="ann", after="1 hour")["outcome"] == "started"

@@ -453,9 +453,10 @@ class FlowRuntime:
         """It has ended."""
         if end is not None:
             setattr(self.counts, end.kind, getattr(self.counts, end.kind) + 1)
-            if log.isEnabledFor(logging.INFO):
-                log.info(
-                    "execution %s: %s", drive.execution_id, end.kind,
+            level = logging.WARNING if end.kind == "failed" else logging.INFO
+            if log.isEnabledFor(level):
+                log.log(
+                    level, "execution %s: %s", drive.execution_id, end.kind,
                     extra={"execution_id": drive.execution_id, "flow": drive.flow.name, "outcome": end.kind},
                 )  # fmt: skip
             self._tell_end(drive.execution_id, end)
