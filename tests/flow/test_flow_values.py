@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import json
 import math
@@ -16,7 +17,6 @@ from pydantic import BaseModel
 from underseal.errors import FlowError
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import Flows, Retry, flow
-from underseal.flow.loop import FlowLoop
 from underseal.flow.operation import ChildCall, HoldCall, Operation, StepCall
 from underseal.flow.step import current_step
 from underseal.flow.values import DEPTH, LIMIT, NotRecordable, as_recorded, error_of, text_of
@@ -267,15 +267,14 @@ def test_who_asks_for_the_step_outside_of_one_is_told() -> None:
         current_step()
 
 
-def test_no_repr_shows_what_a_flow_was_given() -> None:
+async def test_no_repr_shows_what_a_flow_was_given() -> None:
     secret = "tell nobody"
-    calls = [
+    calls: list[StepCall | ChildCall | HoldCall] = [
         StepCall(print, (secret,), Retry(), None),
         HoldCall("t", {"a": secret}),
         ChildCall("c", "f", 1, secret),
     ]
-    loop = FlowLoop()
     for call in calls:
-        op = Operation(1, "step", "s", loop.create_future(), call)
-        op.future.set_result(secret)
-        assert secret not in repr(op)
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(secret)
+        assert secret not in repr(Operation(1, "step", "s", future, call))
