@@ -43,7 +43,8 @@ def working(shop: Shop, *args: str) -> Iterator[list[dict[str, Any]]]:
     finally:
         process.kill()
     assert (process.returncode, out) == (0, "")
-    lines += [json.loads(line) for line in log.splitlines()]
+    if "--json" in args:
+        lines += [json.loads(line) for line in log.splitlines()]
 
 
 def start(shop: Shop, flow: str, *args: str) -> str:
@@ -205,6 +206,14 @@ def test_a_client_of_sql_operations_alone_has_work(shop: Shop) -> None:
     with working(shop, "tests.cli.mill:bare", "--json", "-v") as lines:
         assert lines[0]["event"] == "begins"
     assert lines[-1]["event"] == "ended"
+
+
+def test_a_failed_flow_is_told_without_being_asked(shop: Shop) -> None:
+    with working(shop, APP, "--json") as lines:
+        bad = start(shop, "break")
+        shop.run("exec", "result", bad, "--principal", "ann")
+    (told,) = [line for line in lines if line.get("execution_id") == bad]
+    assert (told["level"], told["outcome"]) == ("warning", "failed")
 
 
 # -- results ----------------------------------------------------------------------------------------
