@@ -208,8 +208,8 @@ def test_a_client_of_sql_operations_alone_has_work(shop: Shop) -> None:
     assert lines[-1]["event"] == "ended"
 
 
-def test_a_failed_flow_is_told_without_being_asked(shop: Shop) -> None:
-    with working(shop, APP, "--json") as lines:
+def test_a_failed_flow_is_told_as_a_warning(shop: Shop) -> None:
+    with working(shop, APP, "--json", "--verbose") as lines:
         bad = start(shop, "break")
         shop.run("exec", "result", bad, "--principal", "ann")
     (told,) = [line for line in lines if line.get("execution_id") == bad]
