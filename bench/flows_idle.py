@@ -14,7 +14,7 @@ import psycopg
 from bench.flows_peers import dbos, installed, make_peer_database
 from bench.flows_setting import FLOWS, OWNER, VALUE, driver, heard, until
 from bench.log_setting import make_log_database
-from bench.nodes import Node, running_node
+from bench.nodes import Node, running_node, stopped
 from bench.setting import as_service
 from bench.turns import ratio, take_turns, telling
 from underseal import AsyncUnderseal, MemoryKeyRing
@@ -124,7 +124,8 @@ def measure_idle(
             nodes[peer] = stack.enter_context(running_node(dbos, make_peer_database(server, peer, PEER)))
 
         def start(side: str) -> float:
-            return float(median(nodes[side].ask("idle", amount, PAUSE)) * 1e3)
+            with stopped(node for name, node in nodes.items() if name != side):
+                return float(median(nodes[side].ask("idle", amount, PAUSE)) * 1e3)
 
         for side in nodes:
             start(side)

@@ -11,7 +11,7 @@ from typing import Final
 from bench.flows_peers import PEERS, installed, make_peer_database
 from bench.flows_setting import STEPS, driver
 from bench.log_setting import make_log_database
-from bench.nodes import Done, running_node
+from bench.nodes import Done, running_node, stopped
 from bench.one_step import raw_executions, script
 from bench.server_cpu import children_seconds, server_seconds
 from bench.setting import as_service
@@ -54,11 +54,13 @@ def measure_rate(
         def once(side: str) -> Done:
             if side == "raw3":
                 before = children_seconds()
-                rate = raw_executions(server, file, pace.seconds, DBNAME)
+                with stopped(nodes.values()):
+                    rate = raw_executions(server, file, pace.seconds, DBNAME)
                 seconds = max(1, round(pace.seconds))
                 return Done(round(rate * seconds), seconds, children_seconds() - before)
             who, flow = side.split(".")
-            done: Done = nodes[who].ask("rate", flow, AT_ONCE, pace.seconds)
+            with stopped(node for name, node in nodes.items() if name != who):
+                done: Done = nodes[who].ask("rate", flow, AT_ONCE, pace.seconds)
             return done
 
         def measure(side: str) -> float:

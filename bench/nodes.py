@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import multiprocessing
+import os
+import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -65,9 +67,15 @@ def _serve(make: Make, arguments: tuple[Any, ...], pipe: Connection) -> None:
 
 @dataclass
 class Node:
-    """A running process."""
+    """A running process.
+
+    Attributes:
+        pipe: how it is asked.
+        pid: its number.
+    """
 
     pipe: Connection
+    pid: int
 
     def ask(self, name: str, *values: Any) -> Any:
         """Have a method called, and wait for what it returns.
@@ -100,6 +108,23 @@ class Node:
 
 
 @contextmanager
+def stopped(nodes: Iterable[Node]) -> Iterator[None]:
+    """While these stand still: what polls would take the processors from whoever is measured.
+
+    Parameters:
+        nodes: processes that are not asked meanwhile.
+    """
+    still = list(nodes)
+    for node in still:
+        os.kill(node.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for node in still:
+            os.kill(node.pid, signal.SIGCONT)
+
+
+@contextmanager
 def running_node(make: Make, *arguments: Any) -> Iterator[Node]:
     """Start a process, and at the end have it close what it opened.
 
@@ -112,7 +137,8 @@ def running_node(make: Make, *arguments: Any) -> Iterator[Node]:
     process = context.Process(target=_serve, args=(make, arguments, theirs), daemon=True)
     process.start()
     theirs.close()
-    node = Node(ours)
+    assert process.pid is not None
+    node = Node(ours, process.pid)
     try:
         node.said()
         yield node
