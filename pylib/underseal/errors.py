@@ -396,16 +396,10 @@ class StepError(UndersealError):
         self.error = dict(error)
 
 
-class ChildFailed(UndersealError):
-    """A child execution did not complete.
+class _EndedBadly(UndersealError):
+    """What an execution's bad end has in common, whoever waited for it."""
 
-    Attributes:
-        execution_id: which.
-        status: `failed` or `cancelled`; `not-carried-over` in a flow that goes on from another's state.
-        error: what it ended with, None for a cancelled one.
-    """
-
-    code = "child-failed"
+    _what: str
 
     def __init__(self, execution_id: str, status: str, error: Mapping[str, object] | None) -> None:
         """Keep how it ended.
@@ -416,10 +410,24 @@ class ChildFailed(UndersealError):
             error: its recorded error.
         """
         said = f": {error.get('type')}: {error.get('message')}" if error else ""
-        super().__init__(f"child {execution_id} ended {status}{said}")
+        super().__init__(f"{self._what} {execution_id} ended {status}{said}")
         self.execution_id = execution_id
         self.status = status
         self.error = dict(error) if error else None
+
+
+class ChildFailed(_EndedBadly):
+    """A child execution did not complete.
+
+    Attributes:
+        execution_id: which.
+        status: `failed` or `cancelled`; `not-carried-over` in a flow that goes on from another's state.
+        error: what it ended with, None for a cancelled one.
+    """
+
+    code = "child-failed"
+
+    _what = "child"
 
 
 class HoldEnded(UndersealError):
@@ -454,7 +462,7 @@ class FlowError(UndersealError):
     code = "flow"
 
 
-class ExecutionFailed(UndersealError):
+class ExecutionFailed(_EndedBadly):
     """An execution whose result was waited for has failed or was cancelled.
 
     Attributes:
@@ -465,16 +473,4 @@ class ExecutionFailed(UndersealError):
 
     code = "execution-failed"
 
-    def __init__(self, execution_id: str, status: str, error: Mapping[str, object] | None) -> None:
-        """Keep how it ended.
-
-        Parameters:
-            execution_id: which.
-            status: its status.
-            error: its recorded error.
-        """
-        said = f": {error.get('type')}: {error.get('message')}" if error else ""
-        super().__init__(f"execution {execution_id} ended {status}{said}")
-        self.execution_id = execution_id
-        self.status = status
-        self.error = dict(error) if error else None
+    _what = "execution"

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -15,6 +15,7 @@ from tests.flow.nodes import World, until
 from underseal.errors import ExecutionAlreadyExistsError, ExecutionFailed, ExecutionRefusedError, FlowError
 from underseal.flow.context import FlowContext
 from underseal.flow.definition import flow
+from underseal.flow.keeper import ClaimKeeper
 from underseal.flow.runtime import Limits
 
 Ctx = FlowContext
@@ -345,7 +346,7 @@ async def test_starts_wait_for_room_and_never_exceed_it(w: World) -> None:
     await until(lambda: node.runtime._promised == 0)
     assert not node.runtime._queue
     assert node.driven == set()
-    assert not node.runtime.keeper._until
+    assert not cast(ClaimKeeper, node.runtime.keeper)._until
 
 
 async def test_starts_are_taken_in_their_order_and_may_give_up(w: World) -> None:

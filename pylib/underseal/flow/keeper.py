@@ -34,6 +34,9 @@ class Keeper(Protocol):
     async def entitled(self, execution_id: str) -> bool:
         """Whether an effect of it may be started now."""
 
+    async def run(self) -> None:
+        """Keep what is held, until cancelled."""
+
 
 class ClaimKeeper:
     """Renews the claims of what is driven here, and says of each whether it holds."""

@@ -23,7 +23,7 @@ from underseal.flow.definition import Flow, Flows
 from underseal.flow.drive import Drive
 from underseal.flow.gateway import Gateway
 from underseal.flow.ids import Mint, successor_id
-from underseal.flow.keeper import ClaimKeeper
+from underseal.flow.keeper import ClaimKeeper, Keeper
 from underseal.flow.replay import End
 from underseal.flow.state import NOTHING, Loaded, loaded
 from underseal.flow.step import Threads
@@ -162,7 +162,7 @@ class FlowRuntime:
         self.counts = Counts()
         self._mint = Mint()
         self.journal = Journal(gateway.write, lanes=self.limits.lanes)
-        self.keeper = ClaimKeeper(gateway, gateway.lease, self._claim_lost)
+        self.keeper: Keeper = ClaimKeeper(gateway, gateway.lease, self._claim_lost)
         self.slots = asyncio.Semaphore(self.limits.steps)
         self.threads = Threads(self.limits.threads)
         self.active: dict[str, Drive] = {}
