@@ -12,7 +12,7 @@ from underseal.foundation.kernel import Kernel, installed_kernel
 from underseal.foundation.repeatables import GRANT, files_script, store_bundle
 
 _CONTROL: Final = """\
-comment = 'Held operations and sealed executions'
+comment = 'Held operations and durable executions'
 default_version = '{version}'
 schema = underseal
 relocatable = false

@@ -111,7 +111,7 @@ $$;
 # Postgres grants EXECUTE to everybody on each new function, and default privileges in a schema cannot prevent it.
 GRANT: Final = """\
 comment on schema underseal is
-  'Underseal: held operations and sealed executions. The interface is its functions and views, not its tables.';
+  'Underseal: held operations and durable executions. The interface is its functions and views, not its tables.';
 revoke all on schema underseal from public;
 revoke all on all tables in schema underseal from public;
 revoke all on all sequences in schema underseal from public;
