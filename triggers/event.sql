@@ -202,7 +202,7 @@ begin
         set inbox_seq = greatest(c.inbox_seq, excluded.inbox_seq))
     delete from underseal.inbox_message m
     using d
-    where m.chain_id = d.chain_id and m.line = d.line and m.inbox_seq = d.inbox_seq;
+    where m.chain_id = d.chain_id and m.line = d.line and m.inbox_seq = d.inbox_seq and m.topic = d.topic;
 
     perform underseal._remember(k.chain_id, k.line, k.keys, k.numbers)
     from (

@@ -222,8 +222,15 @@ def effect_of_another(books: Books) -> None:
 
 def effect_in_vain(books: Books) -> None:
     """A step that was done twice, by a process that nobody killed."""
+    cancelled = {
+        "~".join(filter(None, id_of(event)))
+        for event in books.events
+        if event["type"] == "EXECUTION_CANCEL_REQUESTED"
+    }
     effect = next(
-        row for row in books.effects if row["process"] not in books.dead and row["execution"].endswith("-1")
+        row
+        for row in books.effects
+        if row["process"] not in books.dead and row["step"] > 0 and row["execution"] not in cancelled
     )
     books.effects.append({**effect, "effect": 10**9})
 

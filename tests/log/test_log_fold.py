@@ -362,3 +362,17 @@ def test_a_line_goes_on_with_what_says_that_it_continues_it(kernel: Kernel) -> N
     insert(kernel, history([START, ("EXECUTION_CONTINUED", {"successor": "c~2"})]).events)
     insert(kernel, [LogEvent("c~2", 0, START[0], {**START[1], "continued_from": "c"}, BEGAN)])
     assert kernel.value("select current_member from underseal.execution where member = ''") == "2"
+
+
+@pytest.mark.clause("E4a")
+def test_a_log_that_names_another_topic_takes_no_message_along(kernel: Kernel) -> None:
+    parent, child = history([START]), History("c~pay")
+    child.add(*START)
+    child.add("EXECUTION_COMPLETED", {})
+    insert_all(kernel, [parent.events, child.events])
+    parent.add(*message(1, "m", topic="order"))
+    insert(kernel, parent.events[1:])
+    agrees(kernel, [parent, child])
+    assert kernel.rows("select topic, inbox_seq from underseal.inbox_message") == [
+        {"topic": "$child/pay", "inbox_seq": 1}
+    ]
