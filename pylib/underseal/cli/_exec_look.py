@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,6 +22,7 @@ from underseal.cli._times import absolute, relative
 
 if TYPE_CHECKING:
     from underseal.cli._exec_session import Here
+    from underseal.log.follow import Following
     from underseal.log.model import ExecutionInfo, LogEvent
 
 OPEN = ("pending", "running", "suspended")
@@ -204,11 +209,35 @@ def _follow(here: Here, execution_id: str, principal: str, after: int, as_json: 
 
     timeline = Timeline(console(), in_full, _ROWS, None)
     try:
-        with here.executions.follow(execution_id, principal, after_seq=after) as following:
+        with here.executions.follow(execution_id, principal, after_seq=after) as following, _ends(following):
             for event in following:
                 if as_json:
                     click.echo(exact(as_json_event(event)))
                 else:
                     timeline.add(event)
-    except KeyboardInterrupt:  # how a person ends it
+    except KeyboardInterrupt:  # before it began, or pressed again
         return
+
+
+@contextmanager
+def _ends(following: Following) -> Iterator[None]:
+    """Let Ctrl-C end the following between two looks; pressed again, it interrupts.
+
+    An exception that is raised just anywhere can fall into a finalizer, where Python drops it, or into a statement.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    before = signal.getsignal(signal.SIGINT)
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        # not here: whoever waits may hold the lock that closing needs
+        threading.Thread(target=following.close, name="underseal-close").start()
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
