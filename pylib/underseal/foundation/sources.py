@@ -40,8 +40,8 @@ def _integer(digits: str) -> int | Decimal:
 
 
 # Whoever may start an execution may put a longer number into its log, and must not stop who reads all logs with it.
-_READING: Final = AdaptersMap(psycopg.adapters)
-set_json_loads(partial(json.loads, parse_int=_integer), _READING)
+READING: Final = AdaptersMap(psycopg.adapters)
+set_json_loads(partial(json.loads, parse_int=_integer), READING)
 
 _READ_COMMITTED = psycopg.IsolationLevel.READ_COMMITTED
 _WRONG_ISOLATION = "US008"
@@ -186,7 +186,7 @@ class PoolSource:
                 max_size=max_size,
                 open=False,
                 check=ConnectionPool.check_connection,
-                kwargs={"autocommit": True, "prepare_threshold": prepare_threshold, "context": _READING},
+                kwargs={"autocommit": True, "prepare_threshold": prepare_threshold, "context": READING},
                 name="underseal",
             )
             if isinstance(pool, str)
@@ -295,7 +295,7 @@ class AsyncPoolSource:
                 check=AsyncConnectionPool.check_connection if check else _look_async,
                 timeout=_WAIT if check else _SHORT_WAIT,
                 reconnect_timeout=_RECONNECT if check else _SHORT_WAIT,
-                kwargs={"autocommit": True, "prepare_threshold": prepare_threshold, "context": _READING},
+                kwargs={"autocommit": True, "prepare_threshold": prepare_threshold, "context": READING},
                 name="underseal",
             )
             if isinstance(pool, str)

@@ -92,7 +92,12 @@ class Pause:
     seconds: float
 
 
-Command: TypeAlias = Query | Call | Atomic | During | Pause
+@dataclass(frozen=True, slots=True)
+class Elapsed:
+    """Be sent the seconds of a clock that tells how much time goes by, and nothing else."""
+
+
+Command: TypeAlias = Query | Call | Atomic | During | Pause | Elapsed
 Steps: TypeAlias = Generator[Command, Any, T]
 
 
@@ -118,6 +123,12 @@ def query(sql: Statement, params: Params = None) -> Steps[list[Row]]:
 def call(function: Callable[..., Any], *args: Any) -> Steps[Any]:
     """Typed form of `Call`."""
     return (yield Call(function, args))
+
+
+def elapsed() -> Steps[float]:
+    """Typed form of `Elapsed`."""
+    seconds: float = yield Elapsed()
+    return seconds
 
 
 def atomic(make: Callable[[], Steps[T]]) -> Steps[T]:
@@ -182,6 +193,8 @@ class _Driver:
             return self.retried(lambda _, conn: self.block(conn, command.make))
         if isinstance(command, Pause):
             return time.sleep(command.seconds)
+        if isinstance(command, Elapsed):
+            return time.monotonic()
         return self.during(command)
 
     def retried(self, work: Callable[[Source, psycopg.Connection[Any]], Any]) -> Any:
@@ -258,6 +271,8 @@ class _AsyncDriver:
             return await self.retried(lambda _, conn: self.block(conn, command.make))
         if isinstance(command, Pause):
             return await asyncio.sleep(command.seconds)
+        if isinstance(command, Elapsed):
+            return asyncio.get_running_loop().time()
         return await self.during(command)
 
     async def retried(self, work: Callable[[AsyncSource, psycopg.AsyncConnection[Any]], Any]) -> Any:

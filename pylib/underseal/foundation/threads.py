@@ -11,6 +11,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class OneThread:
+    """Marks a loop on which plain functions run where they are called: a simulation's, whose order is its own."""
+
+
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Run a plain function in a daemon thread of its own, in a copy of this context.
 
@@ -22,6 +26,8 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
         args: its arguments.
     """
     loop = asyncio.get_running_loop()
+    if isinstance(loop, OneThread):
+        return function(*args)
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 

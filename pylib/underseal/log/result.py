@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from datetime import timedelta
 from typing import Any, Final
 
 import psycopg
 
 from underseal.errors import ExecutionFailed, ExecutionRefusedError
-from underseal.foundation.steps import Pause, Steps
+from underseal.foundation.steps import Pause, Steps, elapsed
 from underseal.log import verbs
 from underseal.log.model import ENDING, ExecutionInfo
 
@@ -32,7 +31,7 @@ def result(execution_id: str, principal: str, timeout: timedelta | None) -> Step
         principal: who waits; judged anew at every look.
         timeout: how long at most.
     """
-    began = time.monotonic()
+    began = yield from elapsed()
     reached = False
     status = "away"
     while True:
@@ -48,7 +47,7 @@ def result(execution_id: str, principal: str, timeout: timedelta | None) -> Step
             if not reached:
                 raise
             log.warning("the database is away, and asked again when it is back: %s", type(error).__name__)
-        waited = time.monotonic() - began
+        waited = (yield from elapsed()) - began
         pause = min(_LONGEST, max(_SHORTEST, waited * _OF_THE_WAIT))
         if timeout is not None:
             left = timeout.total_seconds() - waited
