@@ -74,6 +74,7 @@ class Stage:
     """A database for simulations.
 
     Attributes:
+        conninfo: as whom the audit reads.
         server: what nodes reach.
         owner: a connection as the schema's owner, for what a scenario registers.
     """
@@ -90,6 +91,7 @@ class Stage:
             database: a database with the kernel that nothing else uses.
             accesses: what the nodes' login may do.
         """
+        self.conninfo = database.conninfo
         self._control = database.connect()
         self._control.execute(f"alter database {database.name} set deadlock_timeout = '2ms'".encode())
         self._control.execute(f"alter database {database.name} set synchronous_commit = 'off'".encode())
