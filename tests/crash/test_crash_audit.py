@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.crash.audit import Books, Row, audit, id_of
+from tests.crash import witness
 from tests.crash.stage import Stage
 from tests.crash.test_crash_storm import Weather
+from underseal.testing.audit import Books, audit
+from underseal.testing.audit.books import Row, id_of
 
 ROOTS = 28
 
@@ -28,7 +30,7 @@ def sound(stage: Stage) -> Books:
         return weather
 
     weather = asyncio.run(blow())
-    return Books.read(stage.database.conninfo, "small-", weather.dead)
+    return witness.read(stage.database.conninfo, "small-", weather.dead)
 
 
 def of(books: Books, kind: str, **data: Any) -> list[Row]:
@@ -195,6 +197,7 @@ def effect_after_the_fence(books: Books) -> None:
             **next(row for row in books.fences if id_of(row) == effect["execution"]),
             "fence": last + 1,
             "process": "other",
+            "number": 10**9,
             "at": effect["began"] - timedelta(microseconds=1),
         }
     )
@@ -221,16 +224,12 @@ def effect_of_another(books: Books) -> None:
 
 
 def effect_in_vain(books: Books) -> None:
-    """A step that was done twice, by a process that nobody killed."""
-    cancelled = {
-        "~".join(filter(None, id_of(event)))
-        for event in books.events
-        if event["type"] == "EXECUTION_CANCEL_REQUESTED"
-    }
+    """A step that was done twice, by a process that nothing happened to."""
+    cancelled = {id_of(event) for event in of(books, "EXECUTION_CANCEL_REQUESTED")}
     effect = next(
         row
         for row in books.effects
-        if row["process"] not in books.dead and row["step"] > 0 and row["execution"] not in cancelled
+        if row["process"] not in books.excused and row["step"] > 0 and row["execution"] not in cancelled
     )
     books.effects.append({**effect, "effect": 10**9})
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.crash import flows
-from tests.crash.audit import Books, audit
+from tests.crash import flows, witness
 from tests.crash.nursery import Node, until
 from tests.crash.stage import Stage
+from underseal.testing.audit import Books, audit
 
 
 def fork(stage: Stage, tag: str, number: int, **order: Any) -> Node:
@@ -96,7 +96,7 @@ def test_a_stalled_driver_starts_no_effect_of_what_another_has_taken_over(stage:
             for node in (stalled, other):
                 assert (node.exit, node.broken) == (None, None)
                 await node.kill()
-        return Books.read(stage.database.conninfo, f"{tag}-", (stalled.name, other.name)), resumed
+        return witness.read(stage.database.conninfo, f"{tag}-", (stalled.name, other.name)), resumed
 
     books, resumed = asyncio.run(play())
     # one that had been let start right when its process was stopped cannot be stopped any more

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.crash import storm
-from tests.crash.audit import Books, audit
+from tests.crash import storm, witness
 from tests.crash.nursery import Node
 from tests.crash.stage import ENDED, Stage
+from underseal.testing.audit import audit
 
 
 class Weather:
@@ -127,7 +127,7 @@ async def _blow(stage: Stage, prefix: str, roots: int, kills: int) -> tuple[list
         for name in {*weather.ends, *found}
         if weather.ends.get(name) != found.get(name)
     ]
-    faults += audit(Books.read(stage.database.conninfo, f"{prefix}-", weather.dead))
+    faults += audit(witness.read(stage.database.conninfo, f"{prefix}-", weather.dead))
     return faults, taken
 
 

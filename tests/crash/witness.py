@@ -1,22 +1,24 @@
-"""What the tests see of the processes: who did each effect, who took each fence, who wrote each event.
-
-The effects are rows of a table of the tests' own. Two triggers, which are in no database but theirs, note under which
-process's name (the `application_name` of its sessions) a fence was taken and an event written.
-"""
+"""What the tests see of the processes: who did each effect, who sent what; the exported witness notes the rest."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from psycopg.rows import dict_row
 
 from underseal.flow.step import StepInfo, current_step
+from underseal.testing.audit import Books, witness
 
-INSTALL = """
+# steps tell when they began by their process's clock, which is the server's: both are on one machine
+INSTALL = (
+    witness.install("clock_timestamp()")
+    + """
 create schema crash;
 grant usage on schema crash to public;
 
@@ -27,37 +29,10 @@ create table crash.effect (
 grant select, insert on crash.effect to public;
 create index on crash.effect (execution);
 
-create table crash.fence (
-  chain_id text collate "C" not null, member text collate "C" not null, fence bigint not null, process text not null,
-  at timestamptz not null default clock_timestamp());
-create table crash.written (
-  chain_id text collate "C" not null, member text collate "C" not null, seq bigint not null, process text not null,
-  at timestamptz not null default clock_timestamp());
 create table crash.sent (
   execution text not null, topic text not null, sender text not null, message_id text not null, outcome text not null,
   inbox_seq bigint, payload jsonb);
 grant select, insert on crash.sent to public;
-create index on crash.fence (chain_id);
-create index on crash.written (chain_id);
-
-create function crash.note_fence() returns trigger language plpgsql security definer as $$
-begin
-  insert into crash.fence (chain_id, member, fence, process)
-  values (new.chain_id, new.member, new.fence, current_setting('application_name'));
-  return null;
-end $$;
-create trigger crash_begun after insert on underseal.execution for each row execute function crash.note_fence();
-create trigger crash_taken after update of fence on underseal.execution for each row
-  when (old.fence is distinct from new.fence) execute function crash.note_fence();
-
-create function crash.note_events() returns trigger language plpgsql security definer as $$
-begin
-  insert into crash.written (chain_id, member, seq, process)
-  select n.chain_id, n.member, n.seq, current_setting('application_name') from new_rows n;
-  return null;
-end $$;
-create trigger crash_written after insert on underseal.event referencing new table as new_rows
-  for each statement execute function crash.note_events();
 
 -- The clock runs, and the tests can move it on.
 create sequence crash.moved minvalue 0 start 0;
@@ -66,6 +41,7 @@ select setval('crash.moved', 0);
 create or replace function underseal.clock() returns timestamptz language sql volatile parallel safe
 as $$ select clock_timestamp() + m.last_value * interval '1 microsecond' from crash.moved m $$;
 """
+)
 
 _INSERT = """
 insert into crash.effect (execution, step, attempt, name, process, value, began) values (%s, %s, %s, %s, %s, %s, %s)
@@ -73,10 +49,7 @@ returning effect"""
 
 
 class Effects:
-    """Does the effects of one process: rows, each on disk before the step ends.
-
-    When a step began is told by the clock of the process, which is the server's: both are on one machine.
-    """
+    """Does the effects of one process: rows, each on disk before the step ends."""
 
     def __init__(self, conninfo: str, process: str) -> None:
         self._conninfo = conninfo
@@ -117,3 +90,15 @@ class Effects:
             row = await cursor.fetchone()
         assert row is not None
         return {"effect": row[0], "value": value}
+
+
+def read(conninfo: str, prefix: str, excused: Iterable[str] = ()) -> Books:
+    """The books of all chains whose ids begin so."""
+    with psycopg.connect(conninfo, row_factory=dict_row) as connection:
+        effects, sent = (
+            connection.execute(
+                f"select * from crash.{table} where starts_with(execution, %s)", [prefix]
+            ).fetchall()
+            for table in ("effect", "sent")
+        )
+    return Books.read(conninfo, prefix, effects=effects, sent=sent, excused=excused)
