@@ -132,6 +132,10 @@ class Server:
         """Look into it, from outside the simulation."""
         return self._control.execute(sql.encode(), params).fetchall()
 
+    def noted(self) -> int:
+        """The number of the last thing that the witness noted."""
+        return int(self.ask("select last_value from witness.number")[0]["last_value"])
+
     # -- connections -------------------------------------------------------------------------------
 
     def connect(self, name: str) -> Any:

@@ -84,7 +84,7 @@ class Effect:
 
     Attributes:
         number: its place among all effects of a run.
-        order: its place among everything that happened.
+        order: what the witness of the database had noted by then, a number that only grows.
         who: the life.
         name: what it was.
         value: what with.
@@ -169,7 +169,7 @@ class Simulation:
             step = None
         self.effects.append(
             Effect(
-                len(self.effects) + 1, len(self.trace.entries), self.who, name, value,
+                len(self.effects) + 1, self.server.noted(), self.who, name, value,
                 *((None, None, None) if step is None else (step.execution_id, step.number, step.attempt)),
             )
         )  # fmt: skip
