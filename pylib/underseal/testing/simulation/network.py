@@ -118,7 +118,7 @@ class Call:
         simulation = self.simulation
         if self.life.gone and not self.despite:
             return
-        if self.connection.severed and not self.despite:
+        if self.connection.severed:
             self._fail()
             return
         now = simulation.loop.now
@@ -164,9 +164,9 @@ class Call:
         self.simulation.under_way.remove(self)
         self.connection.under_way = None
         self._note(_outcome(None if self._cursor is None else self._cursor.pgresult, self._error))
-        if self.connection.severed:
+        if self.connection.severed or self.life.gone:
             self.simulation.server.give_back(self.connection.pgconn)
-        if self.dies_with_it is not None:
+        if self.dies_with_it is not None and self.node.life is self.life:
             self.simulation.crash(self.node, self.dies_with_it)
         self.simulation.loop.at(self.simulation.loop.now + self.back, self._reply)
 

@@ -275,7 +275,7 @@ class Simulation:
             self.loop.stall(life)
             self.loop.at(now + fault.seconds, lambda: self._resume(life))
         elif fault.kind == "partition":
-            node.cut_until = now + fault.seconds
+            node.cut_until = max(node.cut_until, now + fault.seconds)
         elif fault.kind == "node-clock":
             node.clock.step(fault.seconds)
         elif fault.kind == "database-clock":
@@ -284,7 +284,7 @@ class Simulation:
             self.loop.at(now, lambda: self._restart_database(fault.seconds))
 
     def _resume(self, life: Life) -> None:
-        if life.stalled:
+        if life.stalled and not life.gone:
             self.note(life.title, "goes on")
             self.loop.resume(life)
 
