@@ -5,8 +5,11 @@ from __future__ import annotations
 from underseal.testing.audit.books import Books, id_of
 from underseal.testing.audit.chains import audit_children, audit_wakes
 from underseal.testing.audit.drivers import audit_drivers, audit_effects
+from underseal.testing.audit.held import audit_held, timelines_of
+from underseal.testing.audit.holds import audit_holds
 from underseal.testing.audit.inbox import audit_inboxes
 from underseal.testing.audit.log import audit_log
+from underseal.testing.audit.runs import audit_runs
 
 __all__ = ["Books", "audit"]
 
@@ -27,4 +30,8 @@ def audit(books: Books) -> list[str]:
     faults += audit_wakes(books, executions)
     faults += audit_drivers(books, logs)
     faults += audit_effects(books, logs)
+    timelines = timelines_of(books)
+    faults += audit_held(books, timelines)
+    faults += audit_runs(books, timelines)
+    faults += audit_holds(books, executions, logs)
     return faults

@@ -1,4 +1,5 @@
-"""Triggers, in test databases alone, that note which process took a fence and which one wrote an event.
+"""Triggers, in test databases alone, that note which process took a fence and which one wrote an event,
+of an execution or of a held operation.
 
 A process is known by the `application_name` of its sessions.
 """
@@ -9,12 +10,12 @@ from typing import Final
 
 
 def install(clock: str = "underseal.clock()") -> str:
-    """SQL that makes the schema `witness` with the tables `fence` and `written`, and the triggers that fill them.
+    """SQL that makes the schema `witness` with the tables `fence`, `written` and `held`, and triggers that fill them.
 
-    `number` is one order over both tables: what is noted of an execution is noted under its lock.
+    `number` is one order over all three: what is noted of an execution or of an operation is noted under its lock.
 
     Parameters:
-        clock: an expression for `at`, the instant, which `began` of effects is compared with.
+        clock: an expression for `at`, the instant, with which what processes noted is compared.
     """
     return _INSTALL.replace("<clock>", clock)
 
@@ -29,6 +30,10 @@ create table witness.fence (
 create table witness.written (
   chain_id text collate "C" not null, member text collate "C" not null, seq bigint not null, process text not null,
   number bigint not null default nextval('witness.number'), at timestamptz not null default <clock>);
+create table witness.held (
+  operation_id uuid not null, seq integer not null, process text not null,
+  number bigint not null default nextval('witness.number'), at timestamptz not null default <clock>,
+  primary key (operation_id, seq));
 create index on witness.fence (chain_id);
 create index on witness.written (chain_id);
 -- begins anew when the tables are emptied so
@@ -57,6 +62,16 @@ begin
 end $$;
 create trigger witness_written after insert on underseal.event referencing new table as new_rows
   for each statement execute function witness.note_events();
+
+create function witness.note_held() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into witness.held (operation_id, seq, process)
+  values (new.operation_id, new.seq, current_setting('application_name'));
+  return null;
+end $$;
+create trigger witness_held after insert on underseal.held_event for each row execute function witness.note_held();
 """
 
 INSTALL: Final = install()
