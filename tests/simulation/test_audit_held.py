@@ -130,8 +130,6 @@ BROKEN: dict[str, tuple[Break, str]] = {
         lambda one: one.books.timelines.remove(one.event("held", "requested")),
         "without a gap, found [2]",
     ),
-        "without a gap, found [2]",
-    ),
     "another state": (lambda one: one.row("done").update(state="FAILED"), "its timeline leads to SUCCEEDED"),
     "step left out": (
         lambda one: one.event("done", "claimed").update(from_state="HELD"),
