@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from underseal.testing.audit.books import Books, id_of
+from underseal.testing.audit.books import Books, id_of, own
 from underseal.testing.audit.chains import audit_children, audit_wakes
 from underseal.testing.audit.drivers import audit_drivers, audit_effects
 from underseal.testing.audit.held import audit_held, timelines_of
@@ -26,10 +26,11 @@ def audit(books: Books) -> list[str]:
     for place, row in executions.items():
         faults += [f"{id_of(row)}: {fault}" for fault in audit_log(row, logs[place])]
     faults += audit_inboxes(books, executions, logs)
-    faults += audit_children(executions, logs)
     faults += audit_wakes(books, executions)
-    faults += audit_drivers(books, logs)
-    faults += audit_effects(books, logs)
+    own_logs = own(logs)
+    faults += audit_children(executions, own_logs)
+    faults += audit_drivers(books, own_logs)
+    faults += audit_effects(books, own_logs)
     timelines = timelines_of(books)
     faults += audit_held(books, timelines)
     faults += audit_runs(books, timelines)

@@ -166,3 +166,15 @@ def run_of(member: str) -> int:
     """Which run of its line a member is."""
     found = re.search(r"(?:^|\.)(\d+)$", member)
     return int(found.group(1)) if found else 1
+
+
+def own(logs: Logs) -> Logs:
+    """The logs without what a fork copied from another's."""
+    return {
+        place: [event for event in log if not 0 < event["seq"] <= _copied(log)] for place, log in logs.items()
+    }
+
+
+def _copied(log: list[Row]) -> int:
+    source = log[0]["data"].get("forked_from") if log else None
+    return int(source["seq"]) if source else 0

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from underseal.testing.audit.books import Books, Logs, Place, Row, id_of
+from underseal.testing.audit.books import TERMINAL, Books, Logs, Place, Row, id_of
 from underseal.testing.audit.log import RESULTS
 
 BY_DRIVERS = RESULTS | {
@@ -104,25 +104,42 @@ def _done(books: Books, logs: Logs, recorded: set[Any], writers: dict[Any, str])
     """What was done was done under the fence, and is recorded unless its process is excused."""
     holders = _Holders(books.fences)
     failed = {
-        (id_of(event), event["data"]["op"], writers.get((event["chain_id"], event["member"], event["seq"])))
-        for log in logs.values()
-        for event in log
-        if event["type"] in ("STEP_ATTEMPT_FAILED", "STEP_FAILED")
+        (id_of(event), event["data"]["op"], attempt, writers.get((*place, event["seq"])))
+        for place, log in logs.items()
+        for event, attempt in _failures(log)
     }
-    given_up = {
-        id_of(event)
-        for log in logs.values()
-        for event in log
-        if event["type"] == "EXECUTION_CANCEL_REQUESTED"
+    over = {place: _over(log) for place, log in logs.items()}
+    results = {
+        place: {one["data"]["op"] for one in log if one["type"] in RESULTS} for place, log in logs.items()
     }
     for effect in books.effects:
         if not effect["step"]:  # of a held operation, or of no flow at all
             continue
         process, execution, step = effect["process"], effect["execution"], effect["step"]
         chain, _, member = execution.partition("~")
-        holder = holders.at((chain, member), "at", effect["began"])
+        place = (chain, member)
+        holder = holders.at(place, "at", effect["began"])
         if holder != process:
             yield f"{execution}: {process} did step {step}, and {holder} held the fence"
-        told = effect["effect"] in recorded or (execution, step, process) in failed
-        if not told and execution not in given_up and process not in books.excused:
+        told = effect["effect"] in recorded or (execution, step, effect["attempt"], process) in failed
+        # what was under way when its flow ended is recorded nowhere; a cancelled one may have given up anything
+        given_up = over.get(place) == "cancelled" or (
+            over.get(place) == "ended" and step not in results[place]
+        )
+        if not told and not given_up and process not in books.excused:
             yield f"{execution}: {process} lives, and did step {step} in vain"
+
+
+def _failures(log: list[Row]) -> Iterator[tuple[Row, int]]:
+    """The tries that failed, each with its number."""
+    tries: Counter[int] = Counter()
+    for event in log:
+        if event["type"] in ("STEP_ATTEMPT_FAILED", "STEP_FAILED"):
+            tries[event["data"]["op"]] += 1
+            yield event, tries[event["data"]["op"]]
+
+
+def _over(log: list[Row]) -> str | None:
+    if any(event["type"] == "EXECUTION_CANCEL_REQUESTED" for event in log):
+        return "cancelled"
+    return "ended" if log and log[-1]["type"] in TERMINAL else None

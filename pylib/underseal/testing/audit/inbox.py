@@ -9,6 +9,7 @@ from underseal.testing.audit.books import Books, Logs, Place, Row, line_of, run_
 
 
 def audit_inboxes(books: Books, executions: dict[Place, Row], logs: Logs) -> Iterator[str]:
+    """What is wrong with messages, line by line."""
     members: dict[Place, list[str]] = defaultdict(list)
     for chain, member in executions:
         members[chain, line_of(member)].append(member)
@@ -30,6 +31,13 @@ def audit_inboxes(books: Books, executions: dict[Place, Row], logs: Logs) -> Ite
         ]
         said = f"{chain}~{line}"
         yield from (f"{said}: {fault}" for fault in _inbox(consumed, pending[chain, line], last))
+        start = logs[chain, names[0]][0]["data"] if logs[chain, names[0]] else {}
+        if not start.keys() & {"carried", "forked_from"}:  # such a line goes on with another's numbers
+            numbers = {one["inbox_seq"] for one in (*consumed, *pending[chain, line])}
+            missing = set(range(1, executions[chain, names[0]]["last_inbox_seq"] + 1)) - numbers
+            yield from (
+                f"{said}: message {number} is neither in a log nor pending" for number in sorted(missing)
+            )
         yield from (
             f"{said}: {fault}"
             for fault in _against_senders(consumed, pending[chain, line], sent[chain, line])
@@ -55,18 +63,20 @@ def _inbox(consumed: list[Row], pending: list[Row], last: Row) -> Iterator[str]:
 
 
 def _against_senders(consumed: list[Row], pending: list[Row], sent: list[Row]) -> Iterator[str]:
-    """What was accepted is delivered with what it said, or pending; what was a duplicate has its first's number."""
+    """What was accepted is delivered with what it said, or went another way, or is pending; what was a duplicate has
+    its first's number."""
     delivered = {one["inbox_seq"]: one for one in consumed if one["disposition"] == "delivered"}
-    waiting = {one["inbox_seq"] for one in pending}
+    elsewhere = {one["inbox_seq"] for one in consumed if one["disposition"] != "delivered"}
+    elsewhere |= {one["inbox_seq"] for one in pending}
     numbers: dict[tuple[str, str], int] = {}
     for one in sent:
         name = (one["sender"], one["message_id"])
-        if one["outcome"] == "conflict":
+        if one["outcome"] not in ("sent", "duplicate"):
             continue
         if numbers.setdefault(name, one["inbox_seq"]) != one["inbox_seq"]:
             yield f"{name} has the numbers {numbers[name]} and {one['inbox_seq']}"
         found = delivered.get(one["inbox_seq"])
-        if found is None and one["inbox_seq"] not in waiting:
+        if found is None and one["inbox_seq"] not in elsewhere:
             yield f"{name} was sent to {one['topic']}, and is neither delivered nor pending"
         elif found is not None and (found["topic"], found["payload"]) != (one["topic"], one["payload"]):
             yield f"{name} said {one['payload']} to {one['topic']}, and {found['payload']} came from {found['topic']}"
