@@ -87,7 +87,15 @@ class CanonicalError(UndersealError):
         self.path = path
 
 
-SealReason = Literal["key-unavailable", "key-destroyed", "malformed", "unsupported", "does-not-open"]
+SealReason = Literal[
+    "key-unavailable",
+    "key-destroyed",
+    "malformed",
+    "unsupported",
+    "does-not-open",
+    "not-sealed",
+    "marker-unopenable",
+]
 
 
 class SealError(UndersealError):
@@ -96,8 +104,9 @@ class SealError(UndersealError):
     Attributes:
         reason: `key-unavailable` (the key is not here), `key-destroyed` (it was destroyed, for good),
             `malformed` (not an envelope, or not the arguments of one), `unsupported` (a cipher, version,
-            format or purpose that is not accepted there) or `does-not-open` (the key is here, and the seal is
-            not what it claims to be).
+            format or purpose that is not accepted there), `does-not-open` (the key is here, and the seal is
+            not what it claims to be), `not-sealed` (a value is readable that must be sealed, M20) or
+            `marker-unopenable` (the capability does not open what the event's marker names, M3).
         key_id: id of the key that the seal names, where it is known; never the key.
     """
 
@@ -131,6 +140,101 @@ class KeyRingError(SealError):
             message: what was expected, what was found and what to do; no secret.
         """
         super().__init__("key-unavailable", message)
+
+
+class KeyUnavailableError(SealError):
+    """The key of a sealed value is not here, or another is here in its place; no erasure (clauses M14, X10)."""
+
+    code = "key-unavailable"
+
+    def __init__(self, key_id: str | None = None) -> None:
+        """Name the key.
+
+        Parameters:
+            key_id: id of the key that the seal names.
+        """
+        named = f" (key {key_id})" if key_id is not None else ""
+        super().__init__(
+            "key-unavailable",
+            f"the key of this seal is not here; run it where the key store has it{named}",
+            key_id,
+        )
+
+
+class PayloadShreddedError(SealError):
+    """What was sealed is erased for good: the key store destroyed the key, or the log has the proof (clause M14)."""
+
+    code = "payload-shredded"
+
+    def __init__(self, key_id: str | None = None) -> None:
+        """Name the key.
+
+        Parameters:
+            key_id: id of the key that the seal names.
+        """
+        super().__init__("key-destroyed", "what was sealed here has been erased for good", key_id)
+
+
+class SnapshotUndecryptableError(SealError):
+    """A snapshot's seal does not open where it was found: copied, rolled back, changed or unmarked (clause S2).
+
+    Never an erasure. Its reason is `does-not-open`.
+    """
+
+    code = "snapshot-undecryptable"
+
+    def __init__(self, message: str, key_id: str | None = None) -> None:
+        """Say what is wrong.
+
+        Parameters:
+            message: a whole sentence, nothing of the cipher's own.
+            key_id: id of the key that the seal names, where it names one.
+        """
+        super().__init__("does-not-open", message, key_id)
+
+
+class PlaintextSnapshotRefusedError(SealError):
+    """A snapshot is readable where `legacy_plaintext` is `refuse` (clause S3). Its reason is `not-sealed`."""
+
+    code = "plaintext-snapshot"
+
+    def __init__(self, execution_id: str) -> None:
+        """Name the execution.
+
+        Parameters:
+            execution_id: whose snapshot it is.
+        """
+        super().__init__(
+            "not-sealed",
+            f"expected a sealed snapshot of {execution_id}, found a readable one, and legacy_plaintext is 'refuse'",
+        )
+        self.execution_id = execution_id
+
+
+class ShardSealingMismatchError(UndersealError):
+    """Databases that are used as one do not open the same (clause M4).
+
+    Attributes:
+        capabilities: the capability of each, in their order; None for one that opens nothing.
+    """
+
+    code = "shard-sealing-mismatch"
+
+    def __init__(self, capabilities: Sequence[Mapping[str, Sequence[str]] | None]) -> None:
+        """Keep what each declares: ciphers and paths, nothing of keys.
+
+        Parameters:
+            capabilities: in their order.
+        """
+        shown = "; ".join(f"{place}: {_shown(one)}" for place, one in enumerate(capabilities))
+        super().__init__(f"expected all databases to open the same, found {shown}")
+        self.capabilities = tuple(capabilities)
+
+
+def _shown(capability: Mapping[str, Sequence[str]] | None) -> str:
+    if capability is None:
+        return "nothing"
+    return f"{', '.join(capability['covers'])} under {', '.join(capability['ciphers'])}"
 
 
 class ProviderRefused(UndersealError):

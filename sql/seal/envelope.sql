@@ -4,7 +4,7 @@
 --
 -- The patterns give the exact lengths of base64url without padding: 32 bytes are 43 characters whose last one has two
 -- bits to spare, 12 bytes are 16 characters, and a ciphertext has at least its 16-byte tag. A held plaintext is at most
--- 1 MiB, so its ciphertext is at most 1398123 characters.
+-- 1 MiB, so its ciphertext is at most 1398123 characters. In the plain cipher a snapshot alone has associated data.
 create or replace function underseal._is_envelope(value jsonb, fmt text) returns boolean
 language sql immutable parallel safe
 return coalesce(
@@ -25,7 +25,7 @@ return coalesce(
       and value - '{__loomEnc,v,kid,fmt,org,salt,iv,kc,ct}'::text[] = '{}'::jsonb
     when 'loom/aes-256-gcm' then
       not pg_catalog.starts_with(fmt, 'held-')
-      and value ->> 'aad' = fmt
+      and case when fmt = 'loom-snap-v1' then value ->> 'aad' = fmt else not value ? 'aad' end
       and value - '{__loomEnc,v,kid,fmt,org,aad,iv,ct}'::text[] = '{}'::jsonb
     else false
   end

@@ -16,7 +16,7 @@ from typing import Final
 
 from underseal.errors import SealError, SealReason
 from underseal.seal import ciphers, encoding, entropy
-from underseal.seal.formats import COMMITTING, FORMATS, PLAIN, SNAPSHOT, Format
+from underseal.seal.formats import COMMITTING, FORMATS, PLAIN, SNAPSHOT, UNBOUND, Format
 from underseal.seal.keys import Destroyed, Key, KeyRing, Purpose
 
 MARK: Final = "__loomEnc"
@@ -66,10 +66,11 @@ def seal(
     Parameters:
         plaintext: the JSON text of the value, in UTF-8; at most 1 MiB for held formats.
         key: its purpose must be the format's.
-        fmt: ``held-payload-v1``, ``held-decision-v1`` or ``loom-snap-v1``.
-        place: where the value logically sits; for a payload ``(operation id,)``, for a decision
-            ``(operation id, approver)``.
-        origin: what the value was first sealed for; the operation id for held formats.
+        fmt: one of ``FORMATS``.
+        place: where the value logically sits, as ``FORMATS[fmt].place`` names it; for a payload
+            ``(operation id,)``, for a decision ``(operation id, approver)``.
+        origin: what the value was first sealed for; the operation id for held formats, the execution for an
+            event's field, the inbox for a message.
         cipher: ``underseal/aes-256-gcm-hkdf``, or ``loom/aes-256-gcm`` for formats that accept it; held ones
             do not.
 
@@ -94,6 +95,7 @@ def open_seal(
     purpose: Purpose,
     fmt: str,
     place: Sequence[str],
+    open_legacy: bool = False,
 ) -> bytes:
     """Open an envelope that must be a ``fmt`` at ``place`` under a key for ``purpose``.
 
@@ -106,6 +108,7 @@ def open_seal(
         purpose: what the key must be for (H2.11).
         fmt: the format that belongs in this slot; never taken from the envelope.
         place: where the envelope was found, as for ``seal``.
+        open_legacy: whether to open what the record's cipher ties to no place: fields and messages.
 
     Returns:
         The plaintext.
@@ -113,7 +116,7 @@ def open_seal(
     Raises:
         SealError: see its reasons. Nothing is chained to it, and it holds nothing of key or plaintext.
     """
-    read = _parse(envelope, purpose, fmt, place)
+    read = _parse(envelope, purpose, fmt, place, open_legacy)
     if isinstance(read, _Refusal):
         raise read.error(None)
     key_id = read.header.key_id
@@ -133,11 +136,14 @@ def associated_data(header: Header, purpose: Purpose, place: Sequence[str]) -> b
     """Return the associated data of a seal: RFC 8785 JSON of its header, purpose and place; never stored.
 
     Strings are taken as they are: bringing them to NFC would let two names stand for one place. With the
-    record's cipher a snapshot has the record's literal instead (S2), which covers less.
+    record's cipher a snapshot has the record's literal instead (S2), which covers less, and fields and messages
+    have none.
 
     Raises:
         UnicodeEncodeError: a string holds a lone surrogate.
     """
+    if header.cipher == PLAIN and header.fmt in UNBOUND:
+        return b""
     if header.cipher == PLAIN:
         return "|".join((SNAPSHOT, *place)).encode("utf-8")
     covered = {
@@ -204,20 +210,26 @@ def _make(
         salt = entropy.random_bytes(ciphers.SALT_BYTES)
         secret, commitment = ciphers.derive(secret, salt, covered)
         envelope |= {"salt": encoding.encode(salt), "kc": encoding.encode(commitment)}
-    else:
+    elif fmt not in UNBOUND:
         envelope |= {"aad": fmt}
     iv = entropy.random_bytes(ciphers.IV_BYTES)
     ciphertext = ciphers.gcm_seal(secret, iv, plaintext, covered)
     return envelope | {"iv": encoding.encode(iv), "ct": encoding.encode(ciphertext)}
 
 
-def _parse(envelope: object, purpose: Purpose, fmt: str, place: Sequence[str]) -> _Sealed | _Refusal:
-    fields = _fields(envelope)
+def _parse(
+    envelope: object, purpose: Purpose, fmt: str, place: Sequence[str], open_legacy: bool
+) -> _Sealed | _Refusal:
+    fields = _fields(envelope, fmt)
     if isinstance(fields, _Refusal):
         return fields
     form = _accepts(fmt, fields[MARK], purpose)
     if isinstance(form, _Refusal):
         return form
+    if fields[MARK] == PLAIN and fmt in UNBOUND and not open_legacy:
+        return _Refusal(
+            "unsupported", f"{PLAIN} ties a {fmt} to no place; it is opened only where open_legacy is on"
+        )
     if fields["fmt"] != fmt or fields.get("aad", fmt) != fmt:
         return _Refusal("does-not-open", f"the envelope is of another format; {fmt} belongs here")
     flaw = form.place_flaw(place, fields["org"])
@@ -230,13 +242,15 @@ def _parse(envelope: object, purpose: Purpose, fmt: str, place: Sequence[str]) -
     return _Sealed(header, parts.get("salt", b""), parts["iv"], parts.get("kc", b""), parts["ct"])
 
 
-def _fields(envelope: object) -> Mapping[str, str] | _Refusal:
+def _fields(envelope: object, fmt: str) -> Mapping[str, str] | _Refusal:
     """Return the members of a well-formed envelope; all of them, but for ``v``, are text."""
     if not isinstance(envelope, Mapping) or not isinstance(envelope.get(MARK), str):
         return _Refusal("malformed", f"not an envelope: expected an object with a string member {MARK}")
     members = _MEMBERS.get(envelope[MARK])
     if members is None:
         return _Refusal("unsupported", f"unknown cipher; expected one of {', '.join(sorted(_MEMBERS))}")
+    if fmt in UNBOUND:
+        members -= {"aad"}
     if type(envelope.get("v")) is not int or envelope["v"] != VERSION:
         return _Refusal("unsupported", f"unknown version of the envelope; expected {VERSION}")
     if set(envelope) != members:

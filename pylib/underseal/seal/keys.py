@@ -11,8 +11,11 @@ from typing import Final, Literal, NoReturn, Protocol, final, get_args, runtime_
 from underseal.errors import SealError
 from underseal.seal import entropy
 
-Purpose = Literal["payload", "decision", "fingerprint"]
-PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
+Purpose = Literal["payload", "decision", "fingerprint", "subject"]
+KEY_PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
+"""What a key may be for."""
+PURPOSES: Final[tuple[Purpose, ...]] = ("payload", "decision", "fingerprint")
+"""What a key ring keeps keys for. Keys of subjects are many, and are kept in a key store."""
 SECRET_BYTES: Final = 32
 
 _ID_BYTES = 16
@@ -39,8 +42,10 @@ class Key:
     def __init__(self, id: str, purpose: Purpose, secret: bytes) -> None:  # noqa: A002 - it is what it is
         if not isinstance(id, str) or not _KEY_ID.fullmatch(id):
             raise SealError("malformed", "a key id is 1 to 128 printable ASCII characters without a space")
-        if purpose not in PURPOSES:
-            raise SealError("malformed", f"key {id}: the purpose must be one of {', '.join(PURPOSES)}", id)
+        if purpose not in KEY_PURPOSES:
+            raise SealError(
+                "malformed", f"key {id}: the purpose must be one of {', '.join(KEY_PURPOSES)}", id
+            )
         if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
             raise SealError("malformed", f"key {id}: the secret must be {SECRET_BYTES} bytes", id)
         self._id: Final = id
