@@ -265,6 +265,7 @@ def test_it_has_nothing_against_sound_books(sound: Books) -> None:
     assert len({row["process"] for row in sound.fences}) >= 3
 
 
+@pytest.mark.clause("T3b")
 @pytest.mark.parametrize("break_it", BROKEN, ids=lambda one: one.__name__)
 def test_it_finds_what_was_broken_by_hand(sound: Books, break_it: Callable[[Books], None]) -> None:
     books = copy.deepcopy(sound)

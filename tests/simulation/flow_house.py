@@ -106,13 +106,13 @@ class FlowHouse:
         )
         return {"effect": number, "value": value}
 
-    async def send(self, chain: str, word: str, **how: Any) -> None:
+    async def send(self, chain: str, word: str, topic: str = "word", **how: Any) -> None:
         """Send a word."""
-        said = await self.us.executions.send(chain, "word", word, ANN, message_id=word, **how)
+        said = await self.us.executions.send(chain, topic, word, ANN, message_id=word, **how)
         self.sent.append(
             {
                 "execution": chain,
-                "topic": "word",
+                "topic": topic,
                 "sender": ANN,
                 "message_id": word,
                 "outcome": said.outcome,
@@ -130,6 +130,7 @@ class FlowHouse:
         """All of it."""
         calls = self.us.executions
         await calls.start("walks", ANN, "one", execution_id="w-one", after=timedelta(seconds=0.2))
+        await self.send("w-one", "unheard", topic="other")
         await self.send("w-one", "unwanted")
         discarded = await calls.discard("w-one", "word", ANN, "a slip")
         assert discarded.outcome == "discarded"

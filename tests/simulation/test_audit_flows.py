@@ -117,7 +117,7 @@ def recovered_by_nobody(books: Books) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Books], None], str]] = {
-    "message lost": (message_lost, "message 1 is neither in a log nor pending"),
+    "message lost": (message_lost, "message 2 is neither in a log nor pending"),
     "end told wrong": (end_told_wrong, "ended with EXECUTION_FAILED, and its parent was told"),
     "child gone": (child_gone, "nobody ended with nothing"),
     "done again": (unrecorded("w-one"), "did step 1 in vain"),

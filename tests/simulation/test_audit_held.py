@@ -132,8 +132,8 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "another state": (lambda one: one.row("done").update(state="FAILED"), "its timeline leads to SUCCEEDED"),
     "step left out": (
-        lambda one: one.event("done", "claimed").update(from_state="HELD"),
-        "leads from HELD to EXECUTING, and it was APPROVED",
+        lambda one: one.event("done", "approved").update(type="voted", to_state="HELD"),
+        "leads from APPROVED to EXECUTING, and it was HELD",
     ),
     "other word": (
         lambda one: one.event("done", "claimed").update(type="approved"),
@@ -215,7 +215,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "told otherwise": (lambda one: one.told()["data"]["payload"].update(state="FAILED"), "is told {"),
     "told of another result": (lambda one: one.told()["data"]["payload"].update(result=None), "is told {"),
     "told twice": (told_again, "is told 2 times"),
-    "told of nothing": (lambda one: one.books.operations.remove(one.row("told")), "which is missing"),
+    "told of nothing": (lambda one: one.books.operations.remove(one.row("told")), "is told of $hold/"),
     "never told": (lambda one: one.row("waits").update(state="EXPIRED"), "and it was never told"),
     "nobody tells": (lambda one: one.books.waiters.clear(), "and nobody will tell it"),
     "not its own": (lambda one: one.row("waits").update(requester="sam"), "which is not its own"),

@@ -51,7 +51,7 @@ def _inbox(consumed: list[Row], pending: list[Row], last: Row) -> Iterator[str]:
     keys = Counter(one["key"] for one in consumed if one["disposition"] == "delivered")
     yield from (f"key {key[:8]} is delivered {times} times" for key, times in keys.items() if times > 1)
     before: dict[str, int] = {}
-    for one in consumed:
+    for one in (one for one in consumed if one["disposition"] == "delivered"):
         if one["inbox_seq"] <= before.get(one["topic"], 0):
             yield f"message {one['inbox_seq']} of {one['topic']} comes after {before[one['topic']]}"
         before[one["topic"]] = one["inbox_seq"]
