@@ -22,6 +22,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _MOST_CLOSES: Final = 100
+_MOST_AT_ONCE: Final = 100_000
+"""Steps at one instant, after which nobody believes that the time will go on."""
 
 
 class SimulationStuck(AssertionError):  # noqa: N818 -- what has happened
@@ -36,7 +38,7 @@ class Life:
         number: which life of it, from 1.
         clock: the node's.
         gone: whether it was killed, or has ended.
-        stalled: whether it stands still.
+        stalled_until: until when it stands still, in seconds of the simulation; None while it goes.
     """
 
     def __init__(self, name: str, number: int, clock: Clock) -> None:
@@ -51,7 +53,7 @@ class Life:
         self.number = number
         self.clock = clock
         self.gone = False
-        self.stalled = False
+        self.stalled_until: float | None = None
         self.put_aside: list[asyncio.Handle] = []
         self.timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self.context = copy_context()
@@ -72,9 +74,10 @@ def current_life() -> Life | None:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task whose place in a set follows from its number, and not from where the memory was free."""
+    """A task that knows whose it is, and whose place in a set follows from its number and not from the memory."""
 
     number = 0
+    life: Life
 
     def __hash__(self) -> int:
         return self.number
@@ -86,6 +89,7 @@ class _Future(asyncio.Future[Any]):
     """The same for a future."""
 
     number = 0
+    life: Life
 
     def __hash__(self) -> int:
         return self.number
@@ -100,10 +104,15 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         now: seconds of the simulation. A node's `loop.time()` is what its own clock shows by then.
     """
 
-    def __init__(self) -> None:
-        """Begin at 0."""
+    def __init__(self, unheard: Callable[[Life, str], None] = lambda _life, _what: None) -> None:
+        """Begin at 0.
+
+        Parameters:
+            unheard: is told of an error that nobody waited for, and whose it is.
+        """
         super().__init__()
         self.now = 0.0
+        self._unheard = unheard
         self.base = Life("-", 0, Clock())
         self._stopping: bool
         self._queue: deque[tuple[Life, asyncio.Handle]] = deque()
@@ -112,6 +121,7 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         self._tasks: list[tuple[Life, asyncio.Task[Any]]] = []
         self._numbers = count(1)
         self._prune_at = 256
+        self._since, self._steps = 0.0, 0
 
     # -- lives -------------------------------------------------------------------------------------
 
@@ -127,16 +137,24 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         life.timers.clear()
         self._lives.remove(life)
 
-    def stall(self, life: Life) -> None:
-        """Let it stand still: its timers do not fire, and what reaches it waits."""
-        life.stalled = True
+    def stall(self, life: Life, seconds: float, resumed: Callable[[], None] = lambda: None) -> None:
+        """Let it stand still: its timers do not fire, and what reaches it waits.
 
-    def resume(self, life: Life) -> None:
-        """Let it go on, late."""
-        life.stalled = False
-        if not life.gone:
-            self._queue.extend((life, handle) for handle in life.put_aside)
-            life.put_aside.clear()
+        Parameters:
+            life: which.
+            seconds: of the simulation; of two stalls the longer counts.
+            resumed: is called when it goes on.
+        """
+        life.stalled_until = max(life.stalled_until or 0.0, self.now + seconds)
+        self.at(self.now + seconds, lambda: self._resume(life, resumed))
+
+    def _resume(self, life: Life, resumed: Callable[[], None]) -> None:
+        if life.gone or life.stalled_until is None or life.stalled_until > self.now:
+            return
+        life.stalled_until = None
+        resumed()
+        self._queue.extend((life, handle) for handle in life.put_aside)
+        life.put_aside.clear()
 
     # -- what happens outside the nodes ------------------------------------------------------------
 
@@ -149,12 +167,23 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
             life, handle = self._queue.popleft()
             if life.gone or handle.cancelled():
                 continue
-            if life.stalled:
+            if life.stalled_until is not None:
                 life.put_aside.append(handle)
                 continue
+            self._step()
             handle._run()
         if not self._stopping:
+            self._step()
             self._go_on()
+
+    def _step(self) -> None:
+        if self.now > self._since:
+            self._since, self._steps = self.now, 0
+        self._steps += 1
+        if self._steps > _MOST_AT_ONCE:
+            raise SimulationStuck(
+                f"expected the time to go on after {self.now:.3f} s, found {_MOST_AT_ONCE} steps at once"
+            )
 
     def _go_on(self) -> None:
         soonest = self._soonest_life()
@@ -176,7 +205,7 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         for life in self._lives:
             while life.timers and life.timers[0][2].cancelled():
                 heapq.heappop(life.timers)
-            if life.timers and not life.stalled:
+            if life.timers and life.stalled_until is None:
                 due = life.clock.when(life.timers[0][0])
                 if soonest is None or due < soonest[0]:
                     soonest = due, life
@@ -221,6 +250,7 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         """A future of this loop."""
         future = _Future(loop=self)
         future.number = next(self._numbers)
+        future.life = _life.get(self.base)
         return future
 
     def create_task(  # type: ignore[override]
@@ -229,7 +259,7 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         """A task of the life that asks for it. It is kept: a task that nobody refers to must not end by chance."""
         task = _Task(coro, loop=self, name=name, context=context)
         task.number = next(self._numbers)
-        life = (context or copy_context()).get(_life, self.base)
+        task.life = life = (context or copy_context()).get(_life, self.base)
         self._tasks.append((life, task))
         if len(self._tasks) > self._prune_at:
             self._tasks = [one for one in self._tasks if not one[1].done()]
@@ -238,9 +268,9 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
 
     def run_in_executor(  # type: ignore[override]
         self,
-        executor: Any,
+        executor: Any,  # noqa: ARG002
         func: Callable[..., T],
-        *args: Any,  # noqa: ARG002
+        *args: Any,
     ) -> asyncio.Future[T]:
         """Call it here: threads would run in an order of their own."""
         future: asyncio.Future[T] = self.create_future()
@@ -258,10 +288,13 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody waited for is a fault of the code that is simulated."""
-        life = current_life()
-        if life is None or not life.gone:
-            super().call_exception_handler(context)
+        """What nobody waited for is a fault of the code that is simulated, unless it is dead."""
+        whose = context.get("task") or context.get("future")
+        life = getattr(whose, "life", None) or _life.get(self.base)
+        if not life.gone:
+            error = context.get("exception")
+            told = "" if error is None else f": {type(error).__name__}: {error}"
+            self._unheard(life, f"{context.get('message')}{told}")
 
     def _write_to_self(self) -> None:
         """Nothing sleeps here that would have to be woken."""
@@ -273,6 +306,7 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         """End what is left where it stands. Its `finally` blocks run now, and reach nothing any more."""
         if self.is_closed():
             return
+        self._tasks = [one for one in self._tasks if not one[1].done()]  # unheard errors are told now
         for life, _ in self._tasks:
             life.gone = True
         asyncio._set_running_loop(self)

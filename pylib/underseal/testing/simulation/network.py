@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NO_CONNECTION: Final = 4.0
 """Seconds after which a pool gives up."""
+_TRIES_AGAIN: Final = 0.25
 _NAMED: Final = re.compile(r"underseal\.(\w+)\s*\(")
 _IDS: Final = re.compile(r'"execution_id":\s*"([^"]+)"')
 _SHORT: Final = 60
@@ -71,7 +72,7 @@ class SimConnection(psycopg.AsyncConnection[Any]):
         if not self.severed:
             self.severed = True
             if self.under_way is None or not self.under_way.arrived:
-                self.simulation.server.give_back(self.pgconn)
+                self.simulation.give_back(self.pgconn)
 
     async def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ARG002, ASYNC109
         """One exchange with the database."""
@@ -128,7 +129,6 @@ class Call:
             return
         self.arrived = True
         simulation.under_way.append(self)
-        simulation.server.show(now)
         pgconn = self.connection.pgconn
         if self.held is not None:
             simulation.server.begin(pgconn)
@@ -147,7 +147,6 @@ class Call:
     def _commit(self) -> None:
         if self not in self.simulation.under_way:
             return  # it was cut off
-        self.simulation.server.show(self.simulation.loop.now)
         self.simulation.server.end(self.connection.pgconn, b"commit", self._committed)
 
     def _committed(self, work: Work) -> None:
@@ -165,7 +164,7 @@ class Call:
         self.connection.under_way = None
         self._note(_outcome(None if self._cursor is None else self._cursor.pgresult, self._error))
         if self.connection.severed or self.life.gone:
-            self.simulation.server.give_back(self.connection.pgconn)
+            self.simulation.give_back(self.connection.pgconn)
         if self.dies_with_it is not None and self.node.life is self.life:
             self.simulation.crash(self.node, self.dies_with_it)
         self.simulation.loop.at(self.simulation.loop.now + self.back, self._reply)
@@ -182,10 +181,10 @@ class Call:
             self.answer.set_result(self._value)
 
     def cut_off(self) -> None:
-        """The database ends what it does for it: nothing of it is there."""
+        """The database has ended what it did for it: nothing of it is there."""
         self.simulation.under_way.remove(self)
         self.connection.severed = True
-        self.simulation.server.terminate(self.connection.pgconn)
+        self.simulation.give_back(self.connection.pgconn)
         self._note("is cut off")
         self._fail()
 
@@ -242,10 +241,11 @@ class SimPool(AsyncConnectionPool[SimConnection]):
             if not found.closed:
                 return found
             self.open_ones.remove(found)
-        if max(self._node.cut_until, simulation.server.away_until) > simulation.loop.now:
-            await asyncio.sleep(_NO_CONNECTION)
-            if max(self._node.cut_until, simulation.server.away_until) > simulation.loop.now:
-                raise PoolTimeout("no connection within 4 s (simulated)")
+        gives_up = simulation.loop.time() + _NO_CONNECTION
+        while max(self._node.cut_until, simulation.server.away_until) > simulation.loop.now:
+            if simulation.loop.time() >= gives_up:
+                raise PoolTimeout(f"no connection within {_NO_CONNECTION:g} s (simulated)")
+            await asyncio.sleep(_TRIES_AGAIN)
         made = SimConnection(simulation.server.connect(self._life.title), simulation, self._node, self._life)
         self.open_ones.append(made)
         return made

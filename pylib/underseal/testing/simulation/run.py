@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from underseal.testing.entropy import SeededEntropy, deterministic
@@ -17,13 +17,7 @@ from underseal.testing.simulation.stage import Stage
 from underseal.testing.simulation.trace import Trace
 from underseal.testing.simulation.world import Simulation
 
-_LOGGERS: Final = (
-    "underseal.flow",
-    "underseal.worker",
-    "underseal.held",
-    "underseal.foundation",
-    "underseal.log",
-)
+_LOGGER: Final = "underseal"
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,7 @@ def shrink(scenario: Scenario, stage: Stage, plan: Plan) -> Report:
         plan: one that fails.
     """
     smaller = faults.shrink(plan, lambda one: bool(simulate(scenario, stage, one).faults), scenario.optional)
-    return simulate(scenario, stage, replace(smaller))
+    return simulate(scenario, stage, smaller)
 
 
 def at_rest(server: Server) -> str | None:
@@ -168,14 +162,11 @@ class _IntoTrace(logging.Handler):
 def _told(simulation: Simulation) -> Iterator[None]:
     """Warnings go into the trace, and nowhere else."""
     handler = _IntoTrace(simulation)
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [one.propagate for one in loggers]
-    for one in loggers:
-        one.addHandler(handler)
-        one.propagate = False
+    logger = logging.getLogger(_LOGGER)
+    before, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        for one, propagate in zip(loggers, before, strict=True):
-            one.removeHandler(handler)
-            one.propagate = propagate
+        logger.removeHandler(handler)
+        logger.propagate = before

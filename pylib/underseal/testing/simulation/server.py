@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 from psycopg.generators import execute
 
 from underseal.testing.simulation.clock import Clock
@@ -20,6 +20,9 @@ from underseal.testing.simulation.clock import Clock
 _FIRST_LOOK: Final = 5
 """Milliseconds after which it is asked whether a statement waits for a lock."""
 _NEXT_LOOK: Final = 20
+_SETTLED: Final = 4
+"""Milliseconds for which it must have waited: longer than `deadlock_timeout`, so that a deadlock ends whoever closed
+the circle, and never whoever waited first."""
 _END: Final = 10_000
 """Milliseconds that a backend may take to end."""
 
@@ -54,6 +57,7 @@ class Work:
     def go_on(self, server: Server) -> bool:
         """Carry it on until it has ended, or waits for a lock; whether it has ended."""
         wait = _FIRST_LOOK
+        blocked = False
         while not self.ended:
             try:
                 if self._state is None:
@@ -61,10 +65,13 @@ class Work:
                 ready = _ready(self.pgconn.socket, self._state, wait)
                 if ready:
                     self._state = self._gen.send(ready)
-                elif server.is_blocked(self.pid):
+                    blocked, wait = False, _FIRST_LOOK
+                elif not server.is_blocked(self.pid):
+                    blocked, wait = False, _NEXT_LOOK
+                elif blocked:
                     return False
                 else:
-                    wait = _NEXT_LOOK
+                    blocked, wait = True, _SETTLED
             except StopIteration as stop:
                 self.ended, self.value = True, stop.value
             except Exception as error:  # noqa: BLE001 -- handed to whoever asked
@@ -84,11 +91,24 @@ def _ready(socket: int, state: Any, milliseconds: int) -> int:
     )
 
 
+def _wait_for_its_end(pgconn: Any) -> None:
+    """Read until the backend has closed its end, the last thing it does: its locks are free then."""
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
+    while poll.poll(_END):
+        try:
+            pgconn.consume_input()
+        except psycopg.OperationalError:
+            return
+    raise psycopg.OperationalError(f"a backend did not end within {_END} ms")
+
+
 class Server:
     """One database, its clock, and what is under way in it.
 
     Attributes:
         clock: what it takes for the time; seconds since `began`.
+        now: tells which instant of the simulation it is.
         away_until: until when nobody reaches it.
     """
 
@@ -104,21 +124,21 @@ class Server:
         self._control = control
         self._began = began
         self._idle: list[Any] = []
+        self._lent: list[Any] = []
         self._waiting: list[tuple[Work, Callable[[Work], None]]] = []
         self._shown: int | None = None
-        self.clock = Clock()
-        self.away_until = 0.0
+        self.reset()
 
     def reset(self) -> None:
         """Begin another run."""
-        self._waiting.clear()
         self._shown = None
         self.clock = Clock()
+        self.now: Callable[[], float] = lambda: 0.0
         self.away_until = 0.0
 
-    def show(self, true: float) -> None:
-        """Let its clock show an instant of the simulation."""
-        shown = self._began + round(self.clock.shows(true) * 1_000_000)
+    def show(self) -> None:
+        """Let its clock show what it is, before anything moves there or looks at it."""
+        shown = self._began + round(self.clock.shows(self.now()) * 1_000_000)
         if shown != self._shown:
             self._shown = shown
             self._control.execute("select setval('underseal.test_clock', %s)", [shown])
@@ -128,9 +148,10 @@ class Server:
         (row,) = self._control.execute("select pg_blocking_pids(%s) as pids", [pid]).fetchall()
         return bool(row["pids"])
 
-    def ask(self, sql: str, params: Any = None) -> list[Any]:
+    def ask(self, statement: str, params: Any = None) -> list[Any]:
         """Look into it, from outside the simulation."""
-        return self._control.execute(sql.encode(), params).fetchall()
+        self.show()
+        return self._control.execute(statement.encode(), params).fetchall()
 
     def noted(self) -> int:
         """The number of the last thing that the witness noted."""
@@ -148,25 +169,53 @@ class Server:
         if pgconn.status != pq.ConnStatus.OK:
             raise psycopg.OperationalError(pgconn.get_error_message())
         pgconn.nonblocking = 1
-        pgconn.exec_(f"set application_name = '{name}'".encode())
+        pgconn.exec_(sql.SQL("set application_name = {}").format(name).as_bytes(None))
+        self._lent.append(pgconn)
         return pgconn
 
-    def give_back(self, pgconn: Any) -> None:
-        """Nobody uses it any more. What it had open ends."""
+    def give_back(self, pgconn: Any) -> bool:
+        """Nobody uses it any more. What it had open ends.
+
+        Returns: whether something had to end, for which others may have waited: `settle` lets them go on.
+        """
+        if pgconn in self._lent:
+            self._lent.remove(pgconn)
         if pgconn.status == pq.ConnStatus.OK and pgconn.transaction_status == IDLE:
             self._idle.append(pgconn)
-        else:
-            self.terminate(pgconn)
+            return False
+        self.terminate(pgconn)
+        return True
 
-    def terminate(self, pgconn: Any) -> None:
-        """End a connection with its backend, and wait until that is gone. What waited for it may go on then."""
-        self._waiting = [one for one in self._waiting if one[0].pgconn is not pgconn]
-        if pgconn.status == pq.ConnStatus.OK:
-            self._control.execute("select pg_terminate_backend(%s, %s)", [pgconn.backend_pid, _END])
-        pgconn.finish()
+    def terminate(self, *pgconns: Any) -> None:
+        """End connections with their backends, all at once, and wait until these are gone."""
+        self.show()
+        waiting = [one[0].pgconn for one in self._waiting if one[0].pgconn in pgconns]
+        self._waiting = [one for one in self._waiting if one[0].pgconn not in pgconns]
+        # whoever waits for a lock first, or it would get the lock and go on
+        living = [*waiting, *(one for one in pgconns if one not in waiting)]
+        living = [one for one in living if one.status == pq.ConnStatus.OK]
+        if living:
+            pids = [one.backend_pid for one in living]
+            self._control.execute("select pg_terminate_backend(p) from unnest(%s::int[]) p", [pids])
+        for pgconn in living:
+            _wait_for_its_end(pgconn)
+        for pgconn in pgconns:
+            pgconn.finish()
+
+    def restart(self, until: float) -> None:
+        """End what anybody has open, and be away for a while.
+
+        Parameters:
+            until: until when, in seconds of the simulation.
+        """
+        self.away_until = until
+        self.terminate(*(one for one in self._lent if one.transaction_status != IDLE))
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close all connections."""
+        self.restart(0.0)
+        self._idle += self._lent
+        self._lent.clear()
         for pgconn in self._idle:
             pgconn.finish()
         self._idle.clear()
@@ -187,6 +236,7 @@ class Server:
             gen: what.
             ended: takes the work.
         """
+        self.show()
         work = Work(pgconn, gen)
         if work.go_on(self):
             ended(work)
@@ -197,8 +247,12 @@ class Server:
 
     def end(self, pgconn: Any, command: bytes, ended: Callable[[Work], None]) -> None:
         """Commit or roll back, in the same way."""
-        pgconn.send_query(command)
-        self.do(pgconn, execute(pgconn), ended)
+
+        def gen() -> Any:
+            pgconn.send_query(command)
+            return (yield from execute(pgconn))
+
+        self.do(pgconn, gen(), ended)
 
     def settle(self) -> None:
         """Let go on whatever waited for a lock that is free now."""

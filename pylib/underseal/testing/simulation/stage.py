@@ -128,7 +128,7 @@ class Stage:
             self._control.execute(f"alter sequence underseal.{name} restart".encode())
         self._control.execute("select setval('underseal.test_uuid', %s)", [1 + seed * 1_000_000 % 2**60])
         self.server.reset()
-        self.server.show(0.0)
+        self.server.show()
 
     def digest(self) -> str:
         """The same for the same rows: of the logs and of all that is folded from them."""

@@ -120,7 +120,7 @@ class Simulation:
     plan: Plan
     server: Server
     calm_after: float = 60.0
-    loop: SimLoop = field(default_factory=SimLoop)
+    loop: SimLoop = field(init=False)
     trace: Trace = field(default_factory=Trace)
     nodes: dict[str, Node] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
@@ -130,7 +130,11 @@ class Simulation:
     calls: int = 0
 
     def __post_init__(self) -> None:
-        """Sort the faults by whom they hit."""
+        """Sort the faults by whom they hit, and let the database go by this time."""
+        self.loop = SimLoop(
+            lambda life, what: self.wrong(f"{life.title} left an error that nobody waited for: {what}"[:300])
+        )
+        self.server.now = lambda: self.loop.now
         self._waiting: dict[tuple[str, int], list[Fault]] = {}
         for fault in self.plan.faults:
             self._waiting.setdefault((fault.node, fault.call), []).append(fault)
@@ -163,6 +167,9 @@ class Simulation:
 
         Returns: `{"effect": its number, "value": value}`.
         """
+        life = current_life()
+        if life is not None and life.gone:
+            return {"effect": 0, "value": value}
         try:
             step = current_step()
         except FlowError:
@@ -178,11 +185,17 @@ class Simulation:
 
     def wrong(self, what: str) -> None:
         """Note a finding: the run has failed."""
+        life = current_life()
+        if life is not None and life.gone:
+            return
         self.faults.append(what)
         self.note("-", "FOUND", what)
 
     def note(self, who: str, what: str, outcome: str = "") -> None:
-        """Put something into the trace."""
+        """Put something into the trace. What the dead say is not heard."""
+        life = current_life()
+        if life is not None and life.gone:
+            return
         self.trace.add(self.loop.now, who, what, outcome)
 
     # -- lives -------------------------------------------------------------------------------------
@@ -227,7 +240,6 @@ class Simulation:
             return
         self.note(node.life.title, "is killed", f"back in {seconds:g} s")
         self._bury(node)
-        self.server.settle()
         self.loop.at(self.loop.now + seconds, lambda: self._begin(node))
 
     # -- what goes wrong ---------------------------------------------------------------------------
@@ -272,8 +284,7 @@ class Simulation:
         elif fault.kind == "lost-reply":
             call.lost_reply = True
         elif fault.kind == "stall":
-            self.loop.stall(life)
-            self.loop.at(now + fault.seconds, lambda: self._resume(life))
+            self.loop.stall(life, fault.seconds, lambda: self.note(life.title, "goes on"))
         elif fault.kind == "partition":
             node.cut_until = max(node.cut_until, now + fault.seconds)
         elif fault.kind == "node-clock":
@@ -283,20 +294,24 @@ class Simulation:
         elif fault.kind == "database-restart":
             self.loop.at(now, lambda: self._restart_database(fault.seconds))
 
-    def _resume(self, life: Life) -> None:
-        if life.stalled and not life.gone:
-            self.note(life.title, "goes on")
-            self.loop.resume(life)
-
     def _restart_database(self, seconds: float) -> None:
         self.note("database", "is restarted", f"back in {seconds:g} s")
         self.hit.update(node.life.title for node in self.nodes.values() if node.life is not None)
-        self.server.away_until = self.loop.now + seconds
+        self.server.restart(self.loop.now + seconds)
         for call in list(self.under_way):
             call.cut_off()
         for node in self.nodes.values():
             if node.pool is not None:
                 node.pool.cut_off()
+
+    def give_back(self, pgconn: Any) -> None:
+        """Nobody uses a connection any more; whoever waited for what it had open goes on next.
+
+        Parameters:
+            pgconn: the connection.
+        """
+        if self.server.give_back(pgconn):
+            self.loop.at(self.loop.now, self.server.settle)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -331,6 +346,7 @@ class Simulation:
 
     def close(self) -> None:
         """End all that runs."""
+        self.server.restart(0.0)
         for node in self.nodes.values():
             if node.life is not None:
                 self._bury(node)
