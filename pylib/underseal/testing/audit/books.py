@@ -77,6 +77,8 @@ class Books:
             where they noted nothing.
         now: the database's clock when they were read.
         excused: processes that were killed, stalled or cut off. What these did last may be unrecorded, and done again.
+        clocks_agree: whether no clock was set while they ran. Where one was, a lease may be over for the database and
+            not for who holds it, and who does a step is not compared with who holds the fence.
     """
 
     executions: list[Row]
@@ -95,6 +97,7 @@ class Books:
     runs: list[Row] | None = None
     now: Any = None
     excused: frozenset[str] = frozenset()
+    clocks_agree: bool = True
 
     @classmethod
     def read(
@@ -126,7 +129,7 @@ class Books:
                 asked_for = f"select * from ({query.format(at=at)}) x where {only}"
                 return connection.execute(asked_for, {"prefix": prefix}).fetchall()
 
-            tables = {
+            tables: dict[str, Any] = {
                 name: rows(query, "starts_with(x.chain_id, %(prefix)s)") for name, query in _CHAINS.items()
             }
             held = f"%(prefix)s = '' or x.operation_id::text in ({_HELD_FOR})"

@@ -119,7 +119,7 @@ def _done(books: Books, logs: Logs, recorded: set[Any], writers: dict[Any, str])
         chain, _, member = execution.partition("~")
         place = (chain, member)
         holder = holders.at(place, "at", effect["began"])
-        if holder != process:
+        if holder != process and books.clocks_agree:
             yield f"{execution}: {process} did step {step}, and {holder} held the fence"
         told = effect["effect"] in recorded or (execution, step, effect["attempt"], process) in failed
         # what was under way when its flow ended is recorded nowhere; a cancelled one may have given up anything

@@ -12,13 +12,20 @@ from underseal.testing.simulation.world import Simulation
 Row = dict[str, Any]
 
 
-def books_of(simulation: Simulation, stage: Stage, **noted: Iterable[Row]) -> Books:
-    """The books of a run. Instants are replaced by the witness's numbers, since clocks may have been set.
+def books_of(
+    simulation: Simulation,
+    stage: Stage,
+    *,
+    sent: Iterable[Row] = (),
+    asked: Iterable[Row] = (),
+    runs: Iterable[Row] | None = None,
+) -> Books:
+    """The books of a run. Instants are the witness's numbers, since clocks may have been set.
 
     Parameters:
         simulation: the run.
         stage: where it took place.
-        noted: what the scenario's nodes noted, as `Books.read` takes it: `sent`, `runs`.
+        sent, asked, runs: what the scenario's nodes noted, see `Books`.
     """
     effects = [
         {
@@ -28,7 +35,15 @@ def books_of(simulation: Simulation, stage: Stage, **noted: Iterable[Row]) -> Bo
         for one in simulation.effects
         if one.execution is not None
     ]  # fmt: skip
-    books = Books.read(stage.conninfo, effects=effects, excused=simulation.hit, **noted)
-    for row in (*books.written, *books.fences):
-        row["at"] = row["number"]
+    books = Books.read(
+        stage.conninfo,
+        numbered=True,
+        effects=effects,
+        sent=sent,
+        asked=asked,
+        runs=runs,
+        # under clocks that were set, a lease may be over for the database and not for who holds it
+        excused=simulation.lives if simulation.clocks_set else simulation.hit,
+    )
+    books.clocks_agree = not simulation.clocks_set
     return books

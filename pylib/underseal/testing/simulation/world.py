@@ -113,6 +113,8 @@ class Simulation:
         effects: what nodes did outside the database.
         faults: what was found to be wrong.
         hit: lives that something went wrong with.
+        lives: all there were.
+        clocks_set: whether a clock was set while it ran.
         under_way: calls that are in the database.
         calls: how many were made.
     """
@@ -126,6 +128,8 @@ class Simulation:
     effects: list[Effect] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     hit: set[str] = field(default_factory=set)
+    lives: list[str] = field(default_factory=list)
+    clocks_set: bool = False
     under_way: list[Call] = field(default_factory=list)
     calls: int = 0
 
@@ -210,6 +214,7 @@ class Simulation:
         node.lives += 1
         node.life = life = Life(node.name, node.lives, node.clock)
         node.pool = SimPool(self, node, life)
+        self.lives.append(life.title)
         self.note(life.title, "begins")
         task = self.loop.begin(life, node.main(node))
         task.add_done_callback(lambda done: self._ended(node, life, done), context=self.loop.base.context)
@@ -289,8 +294,10 @@ class Simulation:
             node.cut_until = max(node.cut_until, now + fault.seconds)
         elif fault.kind == "node-clock":
             node.clock.step(fault.seconds)
+            self.clocks_set = True
         elif fault.kind == "database-clock":
             self.server.clock.step(fault.seconds)
+            self.clocks_set = True
         elif fault.kind == "database-restart":
             self.loop.at(now, lambda: self._restart_database(fault.seconds))
 
