@@ -293,8 +293,9 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         life = getattr(whose, "life", None) or _life.get(self.base)
         if not life.gone:
             error = context.get("exception")
-            told = "" if error is None else f": {type(error).__name__}: {error}"
-            self._unheard(life, f"{context.get('message')}{told}")
+            self._unheard(
+                life, str(context["message"]) if error is None else f"{type(error).__name__}: {error}"
+            )
 
     def _write_to_self(self) -> None:
         """Nothing sleeps here that would have to be woken."""

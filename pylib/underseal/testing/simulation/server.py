@@ -1,8 +1,8 @@
 """The database of a simulation: a real Postgres, in which at most one statement moves at a time.
 
 Every statement is carried on until it has ended or waits for a lock that another holds (`pg_blocking_pids` says so);
-then whoever comes next in the simulated time is carried on, and in the end the holder. So the order in which things
-happen inside the database follows from the seed, though it is the real one.
+then it is held there (see `Brake`), whoever comes next in the simulated time is carried on, and in the end the holder.
+So the order in which things happen inside the database follows from the seed, though it is the real one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.generators import execute
 
+from underseal.testing.simulation.brake import Brake
 from underseal.testing.simulation.clock import Clock
 
 _FIRST_LOOK: Final = 5
@@ -25,6 +26,9 @@ _SETTLED: Final = 4
 the circle, and never whoever waited first."""
 _END: Final = 10_000
 """Milliseconds that a backend may take to end."""
+
+_BLOCKED: Final = """
+select pg_blocking_pids(%s) <> '{}' and a.wait_event_type = 'Lock' as blocked from pg_stat_get_activity(%s) a"""
 
 IDLE = pq.TransactionStatus.IDLE
 
@@ -58,6 +62,7 @@ class Work:
         """Carry it on until it has ended, or waits for a lock; whether it has ended."""
         wait = _FIRST_LOOK
         blocked = False
+        server.brake.release(self.pid)
         while not self.ended:
             try:
                 if self._state is None:
@@ -69,6 +74,7 @@ class Work:
                 elif not server.is_blocked(self.pid):
                     blocked, wait = False, _NEXT_LOOK
                 elif blocked:
+                    server.brake.hold(self.pid)
                     return False
                 else:
                     blocked, wait = True, _SETTLED
@@ -109,6 +115,7 @@ class Server:
     Attributes:
         clock: what it takes for the time; seconds since `began`.
         now: tells which instant of the simulation it is.
+        brake: holds the backends that wait.
         away_until: until when nobody reaches it.
     """
 
@@ -122,6 +129,7 @@ class Server:
         """
         self._conninfo = conninfo
         self._control = control
+        self.brake = Brake(control.info.backend_pid, control.info.dbname)
         self._began = began
         self._idle: list[Any] = []
         self._lent: list[Any] = []
@@ -144,9 +152,9 @@ class Server:
             self._control.execute("select setval('underseal.test_clock', %s)", [shown])
 
     def is_blocked(self, pid: int) -> bool:
-        """Whether a backend waits for a lock that another one holds."""
-        (row,) = self._control.execute("select pg_blocking_pids(%s) as pids", [pid]).fetchall()
-        return bool(row["pids"])
+        """Whether a backend sleeps until another one gives up a lock."""
+        (row,) = self._control.execute(_BLOCKED, [pid, pid]).fetchall()
+        return bool(row["blocked"])
 
     def ask(self, statement: str, params: Any = None) -> list[Any]:
         """Look into it, from outside the simulation."""
@@ -197,6 +205,8 @@ class Server:
         if living:
             pids = [one.backend_pid for one in living]
             self._control.execute("select pg_terminate_backend(p) from unnest(%s::int[]) p", [pids])
+            for pid in pids:
+                self.brake.release(pid)
         for pgconn in living:
             _wait_for_its_end(pgconn)
         for pgconn in pgconns:
