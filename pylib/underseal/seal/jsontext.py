@@ -1,4 +1,4 @@
-"""The text that is sealed: a value's JSON, so that every JSON value comes back as it went in (clauses G13, X1).
+"""The text that is sealed: a value's JSON, so that every JSON value comes back as it went in (clause G13).
 
 Nothing here raises: what is wrong is returned, since a parser's error quotes its input, which here is a secret.
 """
@@ -43,17 +43,18 @@ def encode(value: Any) -> bytes | Flaw:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
-def decode(plaintext: bytes) -> tuple[Any] | Flaw:
+def decode(plaintext: bytes, *, reserved: bool = False) -> tuple[Any] | Flaw:
     """What a sealed text says, in a tuple of one, or why that cannot be handed out.
 
     Parameters:
         plaintext: what was opened.
+        reserved: whether it may hold an envelope of another's, as an old state may.
     """
     try:
         value = json.loads(plaintext.decode(), parse_int=_integer)
     except (ValueError, RecursionError):
         return Flaw("what is sealed is no JSON")
-    if holds_reserved(value):
+    if not reserved and holds_reserved(value):
         return Flaw("what is sealed holds an envelope, or the mark of a shredded value")
     return (value,)
 
@@ -81,13 +82,9 @@ def _integer(digits: str) -> int | Decimal:
 
 def _deeper(value: Any) -> bool:
     layer = [value]
-    for _ in range(DEPTH):
-        layer = [
-            inner
-            for one in layer
-            if isinstance(one, dict | list | tuple)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
+    for _ in range(DEPTH + 1):
+        layer = [one for one in layer if isinstance(one, dict | list | tuple)]
         if not layer:
             return False
+        layer = [inner for one in layer for inner in (one.values() if isinstance(one, dict) else one)]
     return True
