@@ -39,12 +39,10 @@ KEYS = {
 }
 
 
-def _sealed(
-    name: str, purpose: str, fmt: str, place: list[str], origin: str, plaintext: str, cipher: str
-) -> Any:
+def sealed(name: str, key: Key, fmt: str, place: list[str], origin: str, plaintext: str, cipher: str) -> Any:
+    """Return a seal with its steps, made with a salt and an IV that follow from its name."""
     salt = hashlib.sha256(f"salt of {name}".encode()).digest()
     iv = hashlib.sha256(f"iv of {name}".encode()).digest()[:12]
-    key = KEYS[purpose]
     draws = [salt, iv] if cipher == COMMITTING else [iv]
     with deterministic(FixedEntropy(draws)):
         envelope = seal(plaintext.encode(), key, fmt=fmt, place=place, origin=origin, cipher=cipher)
@@ -70,7 +68,8 @@ def _sealed(
     return vector | {"envelope": envelope}
 
 
-def _refused(name: str, reason: str, vector: Any, changes: dict[str, Any], **slot: Any) -> Any:
+def refused(name: str, reason: str, vector: Any, changes: dict[str, Any], **slot: Any) -> Any:
+    """Return an envelope that must not open in its slot: a vector's with members changed, or left out for None."""
     envelope = {
         member: value for member, value in (vector["envelope"] | changes).items() if value is not None
     }
@@ -79,66 +78,68 @@ def _refused(name: str, reason: str, vector: Any, changes: dict[str, Any], **slo
     return {"name": name, "reason": reason, **expected, "envelope": envelope}
 
 
-def _flipped(envelope: Envelope, member: str) -> dict[str, str]:
+def flipped(envelope: Envelope, member: str) -> dict[str, str]:
+    """Return a member of an envelope with its last bit changed."""
     data = encoding.decode(str(envelope[member]))
     assert data is not None
     return {member: encoding.encode(data[:-1] + bytes([data[-1] ^ 1]))}
 
 
-def _with_spare_bits(text: str) -> str:
+def with_spare_bits(text: str) -> str:
+    """Return base64url of 32 bytes with a bit set that belongs to no byte."""
     return text[:-1] + chr(ord(text[-1]) + 1)
 
 
 def build() -> dict[str, Any]:
     """Return what the file holds."""
-    payload = _sealed(
+    payload = sealed(
         "payload",
-        "payload",
+        KEYS["payload"],
         HELD_PAYLOAD,
         [OPERATION],
         OPERATION,
         '{"amount":1000000,"to":"Zoë"}',
         COMMITTING,
     )
-    empty = _sealed("empty payload", "payload", HELD_PAYLOAD, [OPERATION], OPERATION, "", COMMITTING)
-    decision = _sealed(
+    empty = sealed("empty payload", KEYS["payload"], HELD_PAYLOAD, [OPERATION], OPERATION, "", COMMITTING)
+    decision = sealed(
         "decision",
-        "decision",
+        KEYS["decision"],
         HELD_DECISION,
         [OPERATION, "ann"],
         OPERATION,
         '{"decision":"approve"}',
         COMMITTING,
     )
-    awkward = _sealed(
+    awkward = sealed(
         "approver with characters that JSON escapes, some it does not, and none in NFC",
-        "decision",
+        KEYS["decision"],
         HELD_DECISION,
         [OPERATION, 'a"b\\c/d\u0001\t\n\u007f\u2028e\u0301\U0001f600'],
         OPERATION,
         "null",
         COMMITTING,
     )
-    snapshot = _sealed(
-        "snapshot", "payload", SNAPSHOT, ["01J-execution", "42"], "01J-origin", "[1.5,null]", COMMITTING
+    snapshot = sealed(
+        "snapshot", KEYS["payload"], SNAPSHOT, ["01J-execution", "42"], "01J-origin", "[1.5,null]", COMMITTING
     )
-    record = _sealed(
+    record = sealed(
         "snapshot in the record's cipher",
-        "payload",
+        KEYS["payload"],
         SNAPSHOT,
         ["01J-execution", "42"],
         "01J-origin",
         "[1.5,null]",
         PLAIN,
     )
-    sealed = payload["envelope"]
+    envelope = payload["envelope"]
     vote = decision["envelope"]
     composed = unicodedata.normalize("NFC", awkward["place"][1])
-    refused = [
-        _refused("no envelope", "malformed", payload, {"__loomEnc": None}),
-        _refused("unknown cipher", "unsupported", payload, {"__loomEnc": "underseal/aes-256-gcm"}),
-        _refused("unknown version", "unsupported", payload, {"v": 2}),
-        _refused(
+    refusals = [
+        refused("no envelope", "malformed", payload, {"__loomEnc": None}),
+        refused("unknown cipher", "unsupported", payload, {"__loomEnc": "underseal/aes-256-gcm"}),
+        refused("unknown version", "unsupported", payload, {"v": 2}),
+        refused(
             "plain cipher in a held format",
             "unsupported",
             record,
@@ -146,28 +147,24 @@ def build() -> dict[str, Any]:
             fmt=HELD_PAYLOAD,
             place=[OPERATION],
         ),
-        _refused("unknown member", "malformed", payload, {"alg": "none"}),
-        _refused("missing member", "malformed", payload, {"kc": None}),
-        _refused("padded base64", "malformed", payload, {"salt": f"{sealed['salt']}="}),
-        _refused("left-over bits in base64", "malformed", payload, {"kc": _with_spare_bits(sealed["kc"])}),
-        _refused("short IV", "malformed", payload, {"iv": sealed["iv"][:-4]}),
-        _refused("changed ciphertext", "does-not-open", payload, _flipped(sealed, "ct")),
-        _refused("changed commitment", "does-not-open", payload, _flipped(sealed, "kc")),
-        _refused("changed salt", "does-not-open", payload, _flipped(sealed, "salt")),
-        _refused("changed IV", "does-not-open", payload, _flipped(sealed, "iv")),
-        _refused("another operation", "does-not-open", payload, {}, place=[OTHER]),
-        _refused("another operation, relabelled", "does-not-open", payload, {"org": OTHER}, place=[OTHER]),
-        _refused("another approver", "does-not-open", decision, {}, place=[OPERATION, "bob"]),
-        _refused(
-            "approver in another normal form", "does-not-open", awkward, {}, place=[OPERATION, composed]
-        ),
-        _refused("decision over payload", "does-not-open", payload, vote),
-        _refused(
-            "decision over payload, relabelled", "does-not-open", payload, {**vote, "fmt": HELD_PAYLOAD}
-        ),
-        _refused("key that is not here", "key-unavailable", payload, {"kid": "payload-" + "f" * 32}),
-        _refused("another snapshot", "does-not-open", snapshot, {}, place=["01J-execution", "43"]),
-        _refused("another origin", "does-not-open", snapshot, {"org": "01J-execution"}),
+        refused("unknown member", "malformed", payload, {"alg": "none"}),
+        refused("missing member", "malformed", payload, {"kc": None}),
+        refused("padded base64", "malformed", payload, {"salt": f"{envelope['salt']}="}),
+        refused("left-over bits in base64", "malformed", payload, {"kc": with_spare_bits(envelope["kc"])}),
+        refused("short IV", "malformed", payload, {"iv": envelope["iv"][:-4]}),
+        refused("changed ciphertext", "does-not-open", payload, flipped(envelope, "ct")),
+        refused("changed commitment", "does-not-open", payload, flipped(envelope, "kc")),
+        refused("changed salt", "does-not-open", payload, flipped(envelope, "salt")),
+        refused("changed IV", "does-not-open", payload, flipped(envelope, "iv")),
+        refused("another operation", "does-not-open", payload, {}, place=[OTHER]),
+        refused("another operation, relabelled", "does-not-open", payload, {"org": OTHER}, place=[OTHER]),
+        refused("another approver", "does-not-open", decision, {}, place=[OPERATION, "bob"]),
+        refused("approver in another normal form", "does-not-open", awkward, {}, place=[OPERATION, composed]),
+        refused("decision over payload", "does-not-open", payload, vote),
+        refused("decision over payload, relabelled", "does-not-open", payload, {**vote, "fmt": HELD_PAYLOAD}),
+        refused("key that is not here", "key-unavailable", payload, {"kid": "payload-" + "f" * 32}),
+        refused("another snapshot", "does-not-open", snapshot, {}, place=["01J-execution", "43"]),
+        refused("another origin", "does-not-open", snapshot, {"org": "01J-execution"}),
     ]
     asked = [
         ("ann", "account.close", 1, '{"account":"A-1"}'),
@@ -190,7 +187,7 @@ def build() -> dict[str, Any]:
         "about": "Sealed envelopes and fingerprints; docs/formats.md says how they are made. Bytes are hexadecimal.",
         "keys": [{"id": k.id, "purpose": k.purpose, "secret": k.secret.hex()} for k in KEYS.values()],
         "seals": [payload, empty, decision, awkward, snapshot, record],
-        "refused": refused,
+        "refused": refusals,
         "fingerprints": fingerprints,
     }
 
