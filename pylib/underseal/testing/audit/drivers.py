@@ -34,6 +34,30 @@ class _Holders:
         before = [row for row in self.taken[place] if row[by] <= moment]
         return before[-1]["process"] if before else None
 
+    def shut_out(self, place: Place, process: str, moment: Any, control: set[tuple[Place, int]]) -> bool:
+        """Whether the fence that a process had at a moment, or before, was next taken by whoever cancels or migrates.
+
+        Its driver goes on until it is told, by the next write or renewal.
+        """
+        taken = self.taken[place]
+        own = [
+            number for number, row in enumerate(taken) if row["process"] == process and row["at"] <= moment
+        ]
+        return bool(own) and own[-1] + 1 < len(taken) and (place, taken[own[-1] + 1]["fence"]) in control
+
+    def control(self, logs: Logs, written: list[Row]) -> set[tuple[Place, int]]:
+        """The fences that were taken to cancel by force or to migrate: by no driver."""
+        numbers = {(row["chain_id"], row["member"], row["seq"]): row["number"] for row in written}
+        found: set[tuple[Place, int]] = set()
+        for place, log in logs.items():
+            for event in log:
+                number = numbers.get((*place, event["seq"]))
+                if number is None or not _is_control(event):
+                    continue
+                before = [row["fence"] for row in self.taken[place] if row["number"] < number]
+                found.add((place, before[-1]))
+        return found
+
     def after(self, place: Place, number: int) -> str | None:
         """Which process took it next."""
         return next((row["process"] for row in self.taken[place] if row["number"] > number), None)
@@ -108,6 +132,7 @@ def _done(books: Books, logs: Logs, recorded: set[Any], writers: dict[Any, str])
         for place, log in logs.items()
         for event, attempt in _failures(log)
     }
+    control = holders.control(logs, books.written)
     over = {place: _over(log) for place, log in logs.items()}
     results = {
         place: {one["data"]["op"] for one in log if one["type"] in RESULTS} for place, log in logs.items()
@@ -118,13 +143,16 @@ def _done(books: Books, logs: Logs, recorded: set[Any], writers: dict[Any, str])
         process, execution, step = effect["process"], effect["execution"], effect["step"]
         chain, _, member = execution.partition("~")
         place = (chain, member)
-        holder = holders.at(place, "at", effect["began"])
+        shut_out = holders.shut_out(place, process, effect["began"], control)
+        holder = process if shut_out else holders.at(place, "at", effect["began"])
         if holder != process and books.clocks_agree:
             yield f"{execution}: {process} did step {step}, and {holder} held the fence"
         told = effect["effect"] in recorded or (execution, step, effect["attempt"], process) in failed
         # what was under way when its flow ended is recorded nowhere; a cancelled one may have given up anything
-        given_up = over.get(place) == "cancelled" or (
-            over.get(place) == "ended" and step not in results[place]
+        given_up = (
+            shut_out
+            or over.get(place) == "cancelled"
+            or (over.get(place) == "ended" and step not in results[place])
         )
         if not told and not given_up and process not in books.excused:
             yield f"{execution}: {process} lives, and did step {step} in vain"
@@ -137,6 +165,11 @@ def _failures(log: list[Row]) -> Iterator[tuple[Row, int]]:
         if event["type"] in ("STEP_ATTEMPT_FAILED", "STEP_FAILED"):
             tries[event["data"]["op"]] += 1
             yield event, tries[event["data"]["op"]]
+
+
+def _is_control(event: Row) -> bool:
+    forced = event["type"] == "EXECUTION_CANCELLED" and "principal" in event["data"]
+    return forced or event["type"] == "EXECUTION_MIGRATED"
 
 
 def _over(log: list[Row]) -> str | None:
