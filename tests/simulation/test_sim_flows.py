@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.scenes.cancels import CANCELS
+from tests.simulation.scenes.families import FAMILIES
 from tests.simulation.scenes.messages import MESSAGES
+from tests.simulation.scenes.schedules import SCHEDULES
 from tests.simulation.scenes.steps import STEPS
+from tests.simulation.scenes.versions import VERSIONS
 from tests.simulation.seeds import check, chunks, soaked
 from underseal.testing.simulation import Stage
 
@@ -22,5 +26,31 @@ def test_messages_arrive_once_and_in_order_whatever_happens(stage: Stage, seeds:
     check(MESSAGES, stage, seeds)
 
 
+@pytest.mark.parametrize("seeds", chunks("families", 30))
+def test_families_and_held_operations_tell_each_other_once_whatever_happens(
+    stage: Stage, seeds: range
+) -> None:
+    check(FAMILIES, stage, seeds)
+
+
+@pytest.mark.parametrize("seeds", chunks("cancels", 30))
+def test_what_is_cancelled_ends_once_and_tidied_up_whatever_happens(stage: Stage, seeds: range) -> None:
+    check(CANCELS, stage, seeds)
+
+
+@pytest.mark.parametrize("seeds", chunks("versions", 30))
+def test_what_is_migrated_goes_on_as_the_newer_version_whatever_happens(stage: Stage, seeds: range) -> None:
+    check(VERSIONS, stage, seeds)
+
+
+@pytest.mark.parametrize("seeds", chunks("schedules", 30))
+def test_schedules_start_each_instant_once_whatever_happens(stage: Stage, seeds: range) -> None:
+    check(SCHEDULES, stage, seeds)
+
+
 test_steps_in_a_long_run = soaked(STEPS)
 test_messages_in_a_long_run = soaked(MESSAGES)
+test_families_in_a_long_run = soaked(FAMILIES)
+test_cancels_in_a_long_run = soaked(CANCELS)
+test_versions_in_a_long_run = soaked(VERSIONS)
+test_schedules_in_a_long_run = soaked(SCHEDULES)

@@ -77,17 +77,17 @@ class Play:
             name: its name.
             flows: what it serves.
             after: seconds until it begins.
-            options: of `AsyncUnderseal.worker`, and `setup`, which is given each life's client.
+            options: of `AsyncUnderseal.worker`, of `AsyncUnderseal`, and `setup`, which is given each client.
         """
         served = list(flows)
-        setup: Callable[[AsyncUnderseal], Awaitable[Any]] | None = options.pop("setup", None)
-        principals = options.pop("principals", None)
+        setup: Callable[[AsyncUnderseal], None] | None = options.pop("setup", None)
+        of_client = {key: options.pop(key) for key in ("principals", "renew_every") if key in options}
 
         async def main(node: Node) -> None:
-            us = node.client(keys=self.ring, principals=principals)
+            us = node.client(keys=self.ring, **of_client)
             us.serve(*served)
             if setup is not None:
-                await node.patiently(lambda: setup(us))
+                setup(us)
             limits = Limits(recoveries=_TAKEN_OVER)
             await us.worker(
                 lease=LEASE, poll_every=TICK, idle_poll_every=SECOND, limits=limits, **options
@@ -224,13 +224,21 @@ def rested(server: Server) -> str | None:
     return f"there were {row['soon']} wakes to come" if row["soon"] else None
 
 
-def scene(name: str, play: Callable[[Play], None], *, nodes: Sequence[str], **options: Any) -> Scenario:
+def scene(
+    name: str,
+    play: Callable[[Play], None],
+    *,
+    nodes: Sequence[str],
+    also: Callable[[Stage], list[str]] = lambda _: [],
+    **options: Any,
+) -> Scenario:
     """A scenario whose callers' notes are audited, and whose executions end as they should.
 
     Parameters:
         name: its name.
         play: adds the nodes, and says what is expected.
         nodes: which may be hit.
+        also: what else is wrong after a run.
         options: of `Scenario`.
     """
     runs: list[Play] = []
@@ -242,7 +250,7 @@ def scene(name: str, play: Callable[[Play], None], *, nodes: Sequence[str], **op
     return Scenario(
         name,
         build,
-        lambda _, stage: runs[0].faults(stage),
+        lambda _, stage: [*runs[0].faults(stage), *also(stage)],
         **{"rest": rested, "nodes": tuple(nodes), "optional": tuple(nodes), **options},
     )
 
