@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
 from typing import Any, Final, TypeVar, TypeVarTuple
@@ -312,21 +314,35 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
             life.gone = True
         asyncio._set_running_loop(self)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what a `finally` block of the dead would have awaited
+            with _unheard_of():
                 while self._tasks:  # a `finally` block may begin others
-                    life, task = self._tasks.pop()
-                    if not task.done():
-                        task._log_destroy_pending = False  # type: ignore[attr-defined]
-                        life.context.run(_end, task.get_coro())
+                    _end(*self._tasks.pop())
+                self._queue.clear()
+                self._events.clear()
         finally:
             asyncio._set_running_loop(None)
-        self._queue.clear()
-        self._events.clear()
         super().close()
 
 
-def _end(coro: Any) -> None:
+@contextmanager
+def _unheard_of() -> Iterator[None]:
+    """What a `finally` block of the dead would have awaited, or raises where nobody hears it, is nobody's affair."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _end(life: Life, task: asyncio.Task[Any]) -> None:
+    if not task.done():
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        life.context.run(_end_coroutine, task.get_coro())
+
+
+def _end_coroutine(coro: Any) -> None:
     for _ in range(_MOST_CLOSES):
         try:
             coro.close()

@@ -63,6 +63,8 @@ select n.nspname || '.' || quote_ident(c.relname) as name from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 where n.nspname in ('underseal', 'witness') and c.relkind = 'r'
 order by 1"""
+_HEAD: Final = "underseal.outbox_head"
+"""Has one row from the beginning, which only moves forward."""
 _COLUMNS: Final = """
 select quote_ident(a.attname) as name from pg_attribute a
 where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped
@@ -74,6 +76,7 @@ class Stage:
     """A database for simulations.
 
     Attributes:
+        database: the database itself.
         conninfo: as whom the audit reads.
         server: what nodes reach.
         owner: a connection as the schema's owner, for what a scenario registers.
@@ -91,6 +94,7 @@ class Stage:
             database: a database with the kernel that nothing else uses.
             accesses: what the nodes' login may do.
         """
+        self.database = database
         self.conninfo = database.conninfo
         self._control = database.connect()
         self._control.execute(f"alter database {database.name} set deadlock_timeout = '2ms'".encode())
@@ -104,7 +108,7 @@ class Stage:
             self.owner.execute("select underseal.grant_access(%s, %s, 'asserted')", [self.login, access])
         self.server = Server(database.conninfo_as(self.login), self._control, BEGAN)
         self._tables = [row["name"] for row in self._control.execute(_TABLES.encode()).fetchall()]
-        self._emptied = [name for name in self._tables if not self._rows(name)]
+        self._emptied = [name for name in self._tables if name == _HEAD or not self._rows(name)]
         self._sequences = [
             row["name"]
             for row in self._control.execute(
@@ -124,6 +128,7 @@ class Stage:
             seed: of the ids that the database draws.
         """
         self._control.execute(f"truncate {', '.join(self._emptied)} restart identity".encode())
+        self._control.execute(f"insert into {_HEAD} default values".encode())
         for name in self._sequences:
             self._control.execute(f"alter sequence underseal.{name} restart".encode())
         self._control.execute("select setval('underseal.test_uuid', %s)", [1 + seed * 1_000_000 % 2**60])
