@@ -371,6 +371,13 @@ def test_what_is_no_lineage(value: Any) -> None:
         open_lineage(envelope, lookup, subject=SUBJECT, execution_id="f")
 
 
+@pytest.mark.parametrize("readable", [None, [["c", 1]], {}, "x", {"__loomEnc": COMMITTING}])
+def test_a_readable_lineage_is_none(readable: Any) -> None:
+    with pytest.raises(SealError) as caught:
+        open_lineage(readable, lookup, subject=SUBJECT, execution_id="f", shredded=True)
+    assert caught.value.reason == "malformed"
+
+
 def test_a_lineage_is_the_json_that_it_came_from() -> None:
     fork = Lineage("c").fork("f", 10).fork("g", 5)
     assert Lineage.from_json("g", fork.to_json()) == fork
@@ -438,6 +445,15 @@ def test_a_child_that_completed_is_not_told_as_failed() -> None:
 def test_nothing_is_sealed_in_the_end_of_a_held_operation() -> None:
     data, marker = child_end(topic="$hold/0198c5f2")
     assert reason(data, marker, "MESSAGE_CONSUMED", sensitive=ENDS) in {"malformed", "does-not-open"}
+    made = seal_message(1, STEPS, KEY, subject=SUBJECT, execution_id="c", sender="ann", message_id="m")
+    posing = {
+        "topic": "$hold/0198c5f2",
+        "sender": "ann",
+        "key": message_key("ann", "m"),
+        "payload": made.data,
+    }
+    whole = {"v": 1, "cipher": COMMITTING, "covers": ["MESSAGE_CONSUMED.payload"]}
+    assert reason(posing, whole, "MESSAGE_CONSUMED") == "malformed"
     readable = {"topic": "$hold/0198c5f2", "payload": {"state": "SUCCEEDED"}}
     assert opened(readable, None, "MESSAGE_CONSUMED") == readable
 

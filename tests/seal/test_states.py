@@ -97,6 +97,7 @@ def test_a_state_that_was_copied_or_rolled_does_not_open(cipher: str, slot: dict
     ("cipher", "change"),
     [
         (PLAIN, {"aad": None}),
+        (PLAIN, {"org": "d"}),
         (PLAIN, {"aad": "loom-snap-v2"}),
         (PLAIN, {"ct": "A" * 40}),
         (COMMITTING, {"ct": "A" * 40}),
@@ -191,6 +192,12 @@ def test_what_opens_in_an_old_state_is_opened_and_the_rest_is_left_as_stored() -
     found = opened(state, open_legacy=True)
     assert found == state | {"a": {"n": 1}, "b": [1, "two"]}
     assert state["b"] != found["b"]
+
+
+@pytest.mark.clause("S3")
+def test_one_key_for_every_id_opens_what_is_sealed_under_it_alone() -> None:
+    state = [old_field(1), old_field(2, key=OTHER)]
+    assert opened(state, open_legacy=True, lookup=lambda _: KEY) == [1, state[1]]
 
 
 @pytest.mark.clause("S3")

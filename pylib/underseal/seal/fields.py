@@ -243,7 +243,10 @@ def open_lineage(
     Raises:
         SealError, KeyUnavailableError, PayloadShreddedError: as for ``open_fields``.
     """
-    ring = keys_for([key_id_of(envelope) or ""], lookup, shredded)
+    key_id = key_id_of(envelope)
+    if key_id is None:
+        raise SealError("malformed", f"{_LINEAGE_COVER} is no envelope of ours")
+    ring = keys_for([key_id], lookup, shredded)
     if isinstance(ring, SealError):
         raise ring
     place = (subject, execution_id, STARTED, "[]", pointer(LINEAGE))

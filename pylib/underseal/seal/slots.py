@@ -127,7 +127,7 @@ def sealed_paths(
         return marked
     more: list[Path] = []
     for path in sensitive.slots(where.event_type, where.data):
-        if any(is_within(path, outer) for outer in marked):
+        if path in marked:
             continue
         if is_envelope(look(where.data, path)):
             more.append(path)

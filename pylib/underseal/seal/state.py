@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 from underseal.errors import PlaintextSnapshotRefusedError, SealError, SnapshotUndecryptableError
 from underseal.seal import jsontext
-from underseal.seal.envelope import MARK, Envelope, key_id_of, open_seal, seal
-from underseal.seal.formats import COMMITTING, FIELD, MESSAGE, PLAIN, SNAPSHOT
+from underseal.seal.envelope import Envelope, key_id_of, open_seal, seal
+from underseal.seal.formats import COMMITTING, FIELD, MESSAGE, SNAPSHOT
 from underseal.seal.keys import Key
 from underseal.seal.paths import Path, is_within, parse_dotted, parse_pointer, replaced
 from underseal.seal.rings import MemoryKeyRing
@@ -170,7 +170,7 @@ def _envelopes(state: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
 def _old_field(envelope: Mapping[str, Any], ring: MemoryKeyRing) -> tuple[Any] | None:
     fmt, origin = envelope.get("fmt"), envelope.get("org")
     rest = _ANYWHERE.get(fmt) if isinstance(fmt, str) else None
-    if envelope[MARK] != PLAIN or rest is None or not isinstance(fmt, str) or not isinstance(origin, str):
+    if rest is None or not isinstance(fmt, str) or not isinstance(origin, str):
         return None
     place = ("any", origin, *rest)
     try:
