@@ -5,16 +5,17 @@ from __future__ import annotations
 from underseal.testing.simulation import Stage
 
 
-def switch(stage: Stage, function: str, old: str, new: str) -> None:
-    """Put something else in the place of a piece of a function, which must be there exactly once.
+def switch(stage: Stage, function: str, old: str, new: str, times: int = 1) -> None:
+    """Put something else in the place of a piece of a function.
 
     Parameters:
         stage: where; it stays so.
         function: with its argument types.
         old: the piece.
         new: what stands in its place.
+        times: how often the piece must be there, no more and no less.
     """
     (row,) = stage.ask("select pg_get_functiondef(%s::regprocedure) as text", [function])
     text = str(row["text"])
-    assert text.count(old) == 1, f"{function}: expected {old!r} once, found it {text.count(old)} times"
+    assert text.count(old) == times, f"{function}: expected {old!r} {times} times, found it {text.count(old)}"
     stage.change(text.replace(old, new))
