@@ -25,6 +25,8 @@ _LOOK: Final = 0.5
 """Seconds between two looks whether all is at rest."""
 _ANEW: Final = 1.0
 """Seconds after which a node comes back that ended by an error of its own."""
+_LATE: Final = 1.0
+"""Seconds that a call takes, in bad weather, by which its life is hit: it may be a renewal."""
 _FAR_APART: Final = 1000.0
 """Seconds between the clocks of two nodes: nobody may compare them."""
 
@@ -112,7 +114,7 @@ class Simulation:
         loop, trace, nodes: what runs, what happened, who is there.
         effects: what nodes did outside the database.
         faults: what was found to be wrong.
-        hit: lives that something went wrong with.
+        hit: lives that something went wrong with, or whose calls took very long.
         lives: all there were.
         clocks_set: whether a clock was set while it ran.
         under_way: calls that are in the database.
@@ -257,6 +259,8 @@ class Simulation:
         if self.loop.now >= self.calm_after:
             return Plan(self.plan.seed, weather=CALM).latencies(node.name, node.calls)
         there, held, back = self.plan.latencies(node.name, node.calls)
+        if max(there, held or 0.0, back) >= _LATE:
+            self.hit.add(call.life.title)
         for fault in [
             *self._waiting.pop((node.name, node.calls), ()),
             *self._waiting.pop(("", self.calls), ()),
