@@ -325,6 +325,9 @@ def test_a_fork_s_input_is_the_one_it_began_from() -> None:
     made = sealed({"input": 1, "flow": "f"}, "EXECUTION_STARTED")
     fork = Lineage("c").fork("f", 3).fork("g", 1)
     assert opened(made.data, made.marker, "EXECUTION_STARTED", lineage=fork, seq=0)["input"] == 1
+    for execution_id in ("f", "g"):
+        other = sealed({"input": 1, "flow": "f"}, "EXECUTION_STARTED", execution_id=execution_id)
+        assert reason(other.data, other.marker, "EXECUTION_STARTED", lineage=fork, seq=0) == "does-not-open"
 
 
 def test_a_fork_opens_messages_that_its_prefix_was_handed() -> None:

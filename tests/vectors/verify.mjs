@@ -144,8 +144,6 @@ const inboxOf = (id) => (lineOf(id) === '' ? chainOf(id) : `${chainOf(id)}~${lin
 
 /** The execution whose event this number is: a fork's prefix is its origin's. */
 function mayCome(event, origin) {
-  const members = [event.execution_id, ...event.forked_from.map(([id]) => id)]
-  if (event.seq === 0) return members.includes(origin)
   let owner = event.execution_id
   for (const [ancestor, through] of event.forked_from) {
     if (event.seq > through) break

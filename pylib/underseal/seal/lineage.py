@@ -35,10 +35,8 @@ class Lineage:
     def allows(self, origin: str, seq: int) -> bool:
         """Whether an event of this number may have been sealed by that execution.
 
-        Number 0 is every fork's own, with the input of whichever it began from.
+        Number 0 is every fork's own, with the input of the one that they all come from.
         """
-        if seq == 0:
-            return origin in self.members()
         owner = self.execution_id
         for ancestor, through in self.forked_from:
             if seq > through:
