@@ -103,11 +103,11 @@ class House:
         ) as client:
 
             async def body(who: Principal, params: Payment) -> dict[str, bool]:
-                return self._do(process, params)
+                return self._do(process, who, params)
 
             yield client, client.gate(Pay())(body), client.gate(Issue())(body)
 
-    def _do(self, process: str, params: Payment) -> dict[str, bool]:
+    def _do(self, process: str, who: Principal, params: Payment) -> dict[str, bool]:
         now = running.get()
         assert now is not None
         (seen,) = self.admin.execute("select last_value as number from witness.number").fetchall()
@@ -117,6 +117,7 @@ class House:
                 "process": process,
                 "at": seen["number"],
                 "params": params.model_dump(),
+                "principal": who.id,
             }
         )
         if params.order == "stalled":

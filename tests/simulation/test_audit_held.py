@@ -158,6 +158,20 @@ BROKEN: dict[str, tuple[Break, str]] = {
         lambda one: one.event("done", "claimed").update(recorded_at=one.row("done")["run_deadline"]),
         "was claimed at",
     ),
+    "ended late": (
+        lambda one: one.row("done").update(run_lease_until=one.event("done", "succeeded")["recorded_at"]),
+        "was succeeded at",
+    ),
+    "given up early": (
+        lambda one: one.row("stalled").update(run_lease_until=one.row("stalled")["run_deadline"]),
+        "was given up at",
+    ),
+    "damaged": (
+        lambda one: one.books.reports.append(
+            {"operation_id": one.ids["done"], "kind": "claim-failed", "cause": "edited"}
+        ),
+        "is reported as claim-failed",
+    ),
     "approved at another time": (
         lambda one: one.row("done").update(approved_at=one.row("done")["expires_at"]),
         "and its timeline says otherwise",
@@ -204,6 +218,10 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "done before the claim": (lambda one: one.run("done").update(at=0), "did it before it was claimed"),
     "something else done": (lambda one: one.run("done")["params"].update(cents=6), "'cents': 6} was run"),
+    "done as another": (
+        lambda one: one.run("done").update(principal="ann"),
+        "rita asked for it, and it was run as ann",
+    ),
     "nothing to be done": (
         lambda one: one.runs.append({**one.run("done"), "operation_id": "none"}),
         "none: was run, and is not there",

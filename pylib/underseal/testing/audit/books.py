@@ -48,6 +48,7 @@ _HELD = {
         left join underseal.held_event_position p on p.operation_id = e.operation_id and p.seq = e.seq
         left join underseal.held_event_pending w on w.operation_id = e.operation_id and w.seq = e.seq
         left join witness.held n on n.operation_id = e.operation_id and n.seq = e.seq""",
+    "reports": "select subject as operation_id, kind, cause from underseal.operator_report",
 }
 _HELD_FOR = """
     select v.data ->> 'operation_id' from underseal.event v
@@ -67,14 +68,15 @@ class Books:
             all that it noted.
         operations, votes, timelines, waiters: the kernel's, of held operations; a timeline's rows also have the
             `process` that wrote them, `number` and `at`, from the witness.
+        reports: what operators were told, each about an `operation_id` or something else.
         effects: what steps did outside the database, each a row of `effect` (its number), `execution`, `step` (the
             operation's number; None for what was done outside steps), `attempt`, `process` and `began`, comparable
             with `at`. A step that returns `{"effect": number, …}` says that its result is that effect.
         sent: the messages that senders know of, each a row of `execution`, `topic`, `sender`, `message_id`, `outcome`,
             `inbox_seq` and `payload`.
         asked: the operations that requesters know of, each a row of `operation_id` and `params`.
-        runs: what the bodies of gated methods did, each a row of `operation_id`, `process`, `at` and `params`; None
-            where they noted nothing.
+        runs: what the bodies of gated methods did, each a row of `operation_id`, `process`, `at`, `params` and
+            `principal`, which may be missing; None where they noted nothing.
         now: the database's clock when they were read.
         excused: processes that were killed, stalled or cut off. What these did last may be unrecorded, and done again.
         clocks_agree: whether no clock was set while they ran. Where one was, a lease may be over for the database and
@@ -91,6 +93,7 @@ class Books:
     votes: list[Row] = field(default_factory=list)
     timelines: list[Row] = field(default_factory=list)
     waiters: list[Row] = field(default_factory=list)
+    reports: list[Row] = field(default_factory=list)
     effects: list[Row] = field(default_factory=list)
     sent: list[Row] = field(default_factory=list)
     asked: list[Row] = field(default_factory=list)

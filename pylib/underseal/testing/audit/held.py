@@ -25,6 +25,13 @@ STEPS = {
     ("OUTCOME_UNKNOWN", "OUTCOME_UNKNOWN"): "late-finish",
 }
 
+_LIMITS = (
+    (("voted", "approved", "rejected"), "expires_at"),
+    (("claimed",), "run_deadline"),
+    (("succeeded", "failed", "refused"), "run_lease_until"),
+)
+_DAMAGED = {"claim-failed", "sweep-failed", "foreign-fingerprint"}
+
 Timelines = dict[str, list[Row]]
 
 
@@ -54,6 +61,9 @@ def audit_held(books: Books, timelines: Timelines) -> Iterator[str]:
     for row in books.asked:
         if str(row["operation_id"]) not in operations:
             yield f"{row['operation_id']}: its requester was told that it is held, and it is not there"
+    for row in books.reports:
+        if row["kind"] in _DAMAGED:
+            yield f"{row['operation_id']}: is reported as {row['kind']}, {row['cause']}"
     for name, row in operations.items():
         timeline = timelines[name]
         for part in (_timeline(row, timeline), _instants(row, timeline), _votes(row, timeline, votes[name])):
@@ -88,10 +98,13 @@ def _timeline(row: Row, timeline: list[Row]) -> Iterator[str]:
 
 def _instants(row: Row, timeline: list[Row]) -> Iterator[str]:
     """Each was in time, by the clock that it was recorded with."""
-    for kinds, limit in ((("voted", "approved", "rejected"), "expires_at"), (("claimed",), "run_deadline")):
+    for kinds, limit in _LIMITS:
         for event in timeline:
             if event["type"] in kinds and (row[limit] is None or event["recorded_at"] >= row[limit]):
                 yield f"was {event['type']} at {event['recorded_at']}, past {row[limit]}"
+    lost = event_of(timeline, "outcome-unknown")
+    if lost and lost["reason"] == "lease-lost" and lost["recorded_at"] < row["run_lease_until"]:
+        yield f"was given up at {lost['recorded_at']}, and its lease was until {row['run_lease_until']}"
     approved = event_of(timeline, "approved")
     if (approved and approved["recorded_at"]) != row["approved_at"]:
         yield f"was approved at {row['approved_at']}, and its timeline says otherwise"

@@ -27,6 +27,8 @@ def audit_runs(books: Books, timelines: Timelines) -> Iterator[str]:
             yield from (f"{name}: {fault}" for fault in _recorded(row, runs[name]))
         for run in runs[name]:
             yield from (f"{name}: {fault}" for fault in _claimed(books, run, timelines[name]))
+            if run.get("principal", row["requester"]) != row["requester"]:
+                yield f"{name}: {row['requester']} asked for it, and it was run as {run['principal']}"
             if name in asked and run["params"] != asked[name]:
                 yield f"{name}: {asked[name]} was asked for, and {run['params']} was run"
 
