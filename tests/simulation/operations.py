@@ -22,6 +22,7 @@ from tests.simulation.staff import (
     hand,
     moves,
     removes,
+    runner,
     sweeper,
     waits,
     worker,
@@ -103,6 +104,31 @@ PAYOUTS: Final = _scenario(
 )  # fmt: skip
 """Payouts that two of three approve, who race; one of them runs what he approves, workers run the rest; and somebody
 says of runs that are not theirs that they failed."""
+
+
+def _runners(sim: Simulation, office: Office) -> None:
+    for number, name in enumerate(_RUNNERS):
+        sim.node(name, runner(office), serves=True, after=number / 10)
+    sim.node("desk", requester(office))
+    sim.node("ann", approver(office, "ann"), serves=True, after=0.4)
+    sim.node("bob", approver(office, "bob"), serves=True, after=0.5)
+    sim.node("sweep", sweeper(office, 8.0), serves=True)
+
+
+_RUNNERS: Final = ("run1", "run2", "run3")
+
+RUNNERS: Final = _scenario(
+    "runners",
+    payments(
+        "halting-1", "halting-2", "slow-1", "halting-3", "failing-1", "halting-4", "plain-1", "halting-5"
+    ),
+    _runners,
+    nodes=(*_RUNNERS, *_RUNNERS, "desk", "ann", "bob"),
+    optional=("run2", "run3", "sweep"),
+    longest=30.0,
+)
+"""Payouts that three run as soon as they see them, all of them at once, though sweeps are rare: somebody who comes back
+after a lease finds the run as it was."""
 
 
 def _requesters(sim: Simulation, office: Office) -> None:
@@ -203,4 +229,4 @@ SWITCHES: Final = _scenario(
 )
 """Payouts and refunds around which everything changes: states, the types' switches, who approves, who may act."""
 
-ALL: Final = (PAYOUTS, REQUESTERS, SQL, SWEEPS, SWITCHES)
+ALL: Final = (PAYOUTS, RUNNERS, REQUESTERS, SQL, SWEEPS, SWITCHES)

@@ -36,6 +36,24 @@ def worker(office: Office, *, poll: float = 0.2, idle: float = 1.5, sql: bool = 
     return main
 
 
+def runner(office: Office, pause: float = 0.3) -> Main:
+    """Runs whatever it sees approved, one after the other, as a service would that has no worker.
+
+    Parameters:
+        office: the world.
+        pause: seconds between two looks.
+    """
+
+    async def main(node: Node) -> None:
+        us, _ = office.full(node)
+        while True:
+            for one in await node.patiently(partial(us.list, RITA, states=("APPROVED",))):
+                await node.patiently(partial(us.run, one))
+            await asyncio.sleep(pause)
+
+    return main
+
+
 def sweeper(office: Office, pause: float) -> Main:
     """Ends what time has ended, and does nothing else."""
 
