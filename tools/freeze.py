@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("foundation", "audit", "held", "log", "inbox", "wake", "snapshot")
+ROOMS = ("foundation", "audit", "held", "log", "inbox", "wake", "snapshot", "seal")
 FROZEN = ROOT / "migrations" / "versions" / "0001_initial.sql"
 
 

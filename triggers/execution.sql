@@ -251,6 +251,7 @@ begin
   delete from underseal.snapshot x where x.chain_id = any (chains);
   delete from underseal.content x where x.chain_id = any (chains);
   delete from underseal.held_waiter x where x.chain_id = any (chains);
+  delete from underseal.chain_subject x where x.chain_id = any (chains);
   return null;
 end
 $$;

@@ -17,6 +17,7 @@ as $$
     ('{worker}', '{next_message,consume_message,deliver,deliver_batch,expire_inbox}'),
     ('{worker}', '{claim_due,renew_claims,release_claim,release_claims,next_due,claim_schedules,fire_schedule,put_off_schedule}'),
     ('{worker}', '{await_operation}'),
+    ('{sealer}', '{register_subject_key,get_subjects}'),
     ('{worker,operator}', '{register_consumer,read_outbox,ack_outbox,list_rewrap,rewrap_operation,rewrap_vote,list_key_ids}'),
     ('{worker,operator}', '{read_all,read_fold,truncate_prefix,sweep_content,sweep_denials}'),
     ('{operator}', '{set_armed,cancel_operation,purge_operations,drop_consumer,clear_report}'),

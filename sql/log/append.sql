@@ -14,6 +14,8 @@ declare
   single json;
   type text;
   data json;
+  seals record;
+  metadatas jsonb[];
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform underseal._require_read_committed();
@@ -27,12 +29,22 @@ begin
   where x.chain_id = chain and x.member = me
   for no key update;
   flaw := underseal._append_conflict(e.head, e.fence, e.incarnation, e.status, _append.fence, _append.head, _append.incarnation);
-  if flaw is null and strpos(events::text, '\u') > 0 and not underseal._can_be_read(events) then
-    flaw := 'unreadable';
+  if flaw is null and (strpos(events::text, '\u') > 0 or strpos(events::text, '"sealed"') > 0) then
+    flaw := case
+      when not underseal._can_be_read(events) then 'unreadable'
+      when not underseal._are_events(events) then 'malformed-events' end;
+    if flaw is null then
+      seals := underseal._mark_events(events);
+      metadatas := seals.metadatas;
+      flaw := coalesce(seals.flaw, case when seals.kids is not null
+        then underseal._keys_flaw(underseal._subject_of(chain), seals.kids) end);
+    end if;
   end if;
   if flaw is null then
     told := json_array_length(events);
-    if told = 1 then
+    if metadatas is not null then
+      null;
+    elsif told = 1 then
       -- mostly; without the start of a query
       single := events -> 0;
       type := single ->> 'type';
@@ -50,7 +62,11 @@ begin
     return row(underseal._append_outcome('append', flaw, e.status), nullif(flaw, 'not-found'), underseal._append_message(flaw),
       1, execution_id, e.status, e.head, e.fence, e.cancel_requested);
   end if;
-  if told = 1 then
+  if metadatas is not null then
+    insert into underseal.event (chain_id, member, seq, recorded_at, type, data, metadata)
+    select chain, me, e.head + v.place, underseal.clock(), v.type, coalesce(v.data, '{}'), metadatas[v.place]
+    from rows from (json_to_recordset(events) as (type text, data json)) with ordinality as v (type, data, place);
+  elsif told = 1 then
     insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
     values (chain, me, e.head + 1, underseal.clock(), type, coalesce(data, '{}'));
   else
@@ -74,7 +90,7 @@ begin
 end
 $$;
 comment on function underseal.append(text, bigint, json) is
-  'Appends events, an array of {"type", "data"}, under the execution''s fence, for a driver. Outcomes: appended; not-found; conflict (stale-fence, ended, suspended); refused (malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E1, E2).';
+  'Appends events, an array of {"type", "data", "sealed"}, under the execution''s fence, for a driver. sealed: pointers to the envelopes in the data, for sealers. Outcomes: appended; not-found; conflict (stale-fence, ended, suspended); refused (malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable; not-sealer, malformed-sealed, not-sealed, mixed-ciphers, no-subject, foreign-key, key-destroyed, subject-erasing). Errors: US001 (E1, E2, M1, M2).';
 
 create or replace function underseal.append_if_unchanged(
   execution_id text, head bigint, fence bigint, incarnation uuid, events json) returns underseal.appended
@@ -85,4 +101,4 @@ as $$
     coalesce(incarnation, '00000000-0000-0000-0000-000000000000'))
 $$;
 comment on function underseal.append_if_unchanged(text, bigint, bigint, uuid, json) is
-  'Appends events only if head, fence and incarnation are as they were observed. Outcomes: appended; not-found; conflict (gone, stale-fence, moved, ended, suspended); refused (malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable). Errors: US001 (E2).';
+  'Appends events only if head, fence and incarnation are as they were observed. Outcomes: appended; not-found; conflict (gone, stale-fence, moved, ended, suspended); refused as for append. Errors: US001 (E2).';

@@ -17,6 +17,9 @@ declare
   locked underseal.execution[];
   again integer[] := '{}';
   writes underseal.log_write[];
+  plain boolean;
+  -- null where nothing is said of seals: who says nothing pays nothing
+  marks underseal.log_mark[];
   begins boolean;
   parks boolean;
   tells boolean;
@@ -31,11 +34,17 @@ begin
     raise exception using errcode = 'US001',
       message = 'underseal.append_batch expected a JSON array of items, found another value';
   end if;
+  -- hardly a batch has any of these, so its values are not looked through one by one
+  plain := batch::text !~ '__loomEnc|[$]shredded|\\u|"sealed"';
   begin
-    items := underseal._read_items(batch);
+    items := underseal._read_items(batch, plain);
   exception when data_exception then
-    items := underseal._read_items(underseal._readable_batch(batch));
+    batch := underseal._readable_batch(batch);
+    items := underseal._read_items(batch, false);
   end;
+  if not plain or strpos(batch::text, '"subject"') > 0 then
+    select m.items, m.marks into items, marks from underseal._mark_items(batch, items) m;
+  end if;
 
   -- Besides the executions themselves: the first of the line that goes on; of a child that ends, the line that asked for it,
   -- which is told; and the first of the chain that gets a child, which must not be deleted meanwhile. Who starts one locks
@@ -138,7 +147,7 @@ begin
         when 'continue' then j.datas || json_build_object('successor',
           underseal._execution_id(j.chain_id, underseal._successor_of(j.member)))
         else j.datas end,
-      j.ending)::underseal.log_write
+      j.ending, null, null, null)::underseal.log_write
       order by j.chain_id, j.member),
       bool_or(j.verb in ('start', 'continue')), bool_or(j.verb = 'park'), bool_or(j.verb <> 'start' or j.types <> '{}'),
       bool_or(j.verb = 'start' and j.owner is null)
@@ -163,8 +172,15 @@ begin
     left join owner o on i.verb = 'start' and coalesce(o.principal, '') = coalesce(i.principal, '')
       and (o.principal is null) = (i.principal is null)) j;
 
+  if marks is not null then
+    writes := underseal._judge_marks(writes, marks);
+  end if;
+
   if begins then
     lost := underseal._begin_logs(writes);
+    if marks is not null then
+      perform underseal._set_subjects(writes, lost);
+    end if;
   end if;
 
   -- a driver that is answered at once goes on, under the claim it has
@@ -179,8 +195,8 @@ begin
   end if;
 
   if tells then
-    insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
-    select w.chain_id, w.member, coalesce(w.at, 0) + v.place, underseal.clock(), v.type, v.data
+    insert into underseal.event (chain_id, member, seq, recorded_at, type, data, metadata)
+    select w.chain_id, w.member, coalesce(w.at, 0) + v.place, underseal.clock(), v.type, v.data, w.metadatas[v.place]
     from unnest(writes) w
     cross join lateral unnest(w.types, w.datas) with ordinality as v (type, data, place)
     where w.flaw is null and w.item <> all (lost);
@@ -253,13 +269,11 @@ $$;
 comment on function underseal._lock_current(text, text) is
   'Locks the execution that goes on with a line whose first row the caller has locked, if there is one. Always null.';
 
-create or replace function underseal._read_items(batch json) returns underseal.log_item[]
+create or replace function underseal._read_items(batch json, plain boolean) returns underseal.log_item[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- hardly a batch has any of these, so its values are not looked through one by one
-  plain boolean := batch::text !~ '__loomEnc|[$]shredded|\\u';
   items underseal.log_item[];
 begin
   select array_agg(row(i.place, i.verb, i.execution_id, underseal._chain_of(i.execution_id),
@@ -281,8 +295,8 @@ begin
   return coalesce(items, '{}');
 end
 $$;
-comment on function underseal._read_items(json) is
-  'The items of a batch as rows, each with its events and what is wrong with those. An error where one of them is not of its form.';
+comment on function underseal._read_items(json, boolean) is
+  'The items of a batch as rows, each with its events and what is wrong with those, as if nothing were sealed. An error where one of them is not of its form. plain: whether the batch holds neither an escape nor the mark of an envelope.';
 
 create or replace function underseal._begin_logs(writes underseal.log_write[]) returns integer[]
 language plpgsql volatile
@@ -292,7 +306,9 @@ declare
   lost integer[];
 begin
   with beginning as materialized (
-    select w.item, b.chain_id, b.member, w.flow, w.worker, w.lease, b.data
+    select w.item, b.chain_id, b.member, w.flow, w.worker, w.lease,
+      case when w.subject is null or b.member <> '' then b.data else underseal._with_subject(b.data, w.subject) end as data,
+      w.own as metadata
     from unnest(writes) w
     cross join lateral (
       select w.chain_id, w.member, case
@@ -308,8 +324,8 @@ begin
       where w.verb = 'continue') b
     where w.flaw is null),
   fresh as (
-    insert into underseal.event (chain_id, member, seq, recorded_at, type, data)
-    select b.chain_id, b.member, 0, underseal.clock(), 'EXECUTION_STARTED', b.data
+    insert into underseal.event (chain_id, member, seq, recorded_at, type, data, metadata)
+    select b.chain_id, b.member, 0, underseal.clock(), 'EXECUTION_STARTED', b.data, b.metadata
     from beginning b
     order by b.chain_id, b.member
     on conflict on constraint event_pkey do nothing
@@ -396,7 +412,7 @@ begin
   if not underseal._can_be_read(item) then
     return 'unreadable';
   end if;
-  perform underseal._read_items(json_build_array(item));
+  perform underseal._read_items(json_build_array(item), false);
   return null;
 exception when data_exception then
   return case when underseal._are_events(item -> 'events') then 'malformed-item' else 'malformed-events' end;
@@ -493,6 +509,7 @@ as $$
       when 'envelope' then 'Expected a value without an envelope and without the mark of a shredded value, found one. Send foreign ciphertext as a string.'
       when 'unreadable' then 'Expected JSON of at most 512 levels without U+0000 and half surrogate pairs, found other. Encode it as a string of your own.'
       when 'unknown-verb' then 'Expected one of the verbs start, append, park, complete, fail, cancelled, continue, found another.'
+      else underseal._seal_message(flaw)
     end
 $$;
 comment on function underseal._append_message(text) is 'What was expected, what was found and what to do.';
@@ -533,4 +550,4 @@ language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$ select * from underseal._write_logs(batch, '{worker}') $$;
 comment on function underseal.append_batch(json) is
-  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already, and must say "cancel_told": true where a cancellation was asked for; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "after", "worker" and "lease") starts one, whose id, where it has a tilde, is that of a child of a chain of the same owner. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, cancel-requested, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-item, malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb); denied (no-principal). Errors: US001 (no array) (E2).';
+  'Writes to the logs of many executions at once, for a driver. batch: an array of items {"verb", "execution_id", "fence", "head", "incarnation", "events": [{"type", "data", "sealed"}]}; head and incarnation, where given, must be as they are. verb append writes the events; park besides suspends on "waits": [{"wait", "arms": [{"topic"} or {"gate"} or {"for": seconds}]}], and is answered at once where something waits already, and must say "cancel_told": true where a cancellation was asked for; complete ("output"), fail ("error") and cancelled ("reason") end it; continue ("input", "flow", "flow_version", "worker" and "lease") ends it and starts its successor; start ("flow", "flow_version", "input", "principal", "subject", "after", "worker" and "lease") starts one, whose id, where it has a tilde, is that of a child of a chain of the same owner. "sealed": RFC 6901 pointers to the envelopes in an event''s data, for sealers; beside the verb, to those in the event that it makes itself (/input, /output, /error and into them); the kernel writes the marker. One execution an item. Outcomes, in the order of the items: started, appended, parked, answered, completed, failed, cancelled, continued; exists; not-found; conflict (stale-fence, moved, gone, ended, suspended, cancel-requested, same-execution); refused (malformed-id, malformed-flow, malformed-delay, malformed-waits, malformed-item, malformed-events, malformed-type, malformed-data, reserved-type, too-large, envelope, unreadable, unknown-verb; not-sealer, malformed-sealed, not-sealed, mixed-ciphers, no-subject, foreign-key, key-destroyed, subject-erasing, malformed-subject, other-subject); denied (no-principal). Errors: US001 (no array) (E2, M1, M2, X2).';

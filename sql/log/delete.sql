@@ -45,7 +45,7 @@ begin
 end
 $$;
 comment on function underseal.delete_chain(text, text) is
-  'Deletes a chain whose executions have all ended: their logs, inboxes, wakes, snapshots and stored content. Only the last fences stay, so that none is ever issued twice. For operators. Result: how many executions went. Outcomes: deleted; conflict (open); refused (malformed-id); denied (E2, I6, E12).';
+  'Deletes a chain whose executions have all ended: their logs, inboxes, wakes, snapshots, stored content and the note of their subject. Only the last fences stay, so that none is ever issued twice. For operators. Result: how many executions went. Outcomes: deleted; conflict (open); refused (malformed-id); denied (E2, I6, E12).';
 
 create or replace function underseal.purge_executions(ended_before interval, max_chains integer default 100)
 returns table (outcome text, reason text, message text, chain_id text, deleted integer)

@@ -24,6 +24,7 @@ declare
   e underseal.execution;
   fork_id text := coalesce(wanted_id, underseal._mint_id());
   start json;
+  whose text;
   flaw text;
 begin
   perform underseal._require_read_committed();
@@ -34,6 +35,7 @@ begin
     return;
   end if;
   e := asked.found_row;
+  whose := underseal._subject_of(e.chain_id);
   flaw := case
     when fork_id !~ '^[^~[:cntrl:]]+$' or length(fork_id) > 200 then 'malformed-id'
     when through is null or through not between 0 and e.head then 'beyond-head'
@@ -41,7 +43,8 @@ begin
     when exists (
       select from underseal.event v
       where v.chain_id = e.chain_id and v.member = e.member and v.seq <= through
-        and underseal._is_ended(underseal._status_after(v.type, v.data))) then 'ended' end;
+        and underseal._is_ended(underseal._status_after(v.type, v.data))) then 'ended'
+    when whose is not null then underseal._subject_flaw(whose) end;
   if flaw is not null then
     return query select 'refused', flaw, underseal._fork_message(flaw), null::text;
     return;
@@ -53,9 +56,12 @@ begin
       select json_object_agg(m.key, m.value order by m.place)
       from (
         select k.key, k.value, k.place from json_each(v.data) with ordinality k (key, value, place)
-        where k.key not in ('after', 'continued_from', 'forked_from')
+        where k.key not in ('after', 'continued_from', 'forked_from', 'subject')
         union all
-        select 'forked_from', json_build_object('execution_id', source_id, 'seq', through), 1000) m)
+        select 'forked_from', json_build_object('execution_id', source_id, 'seq', through), 1000
+        union all
+        -- the log says whose data its chain holds; what is copied belongs to the same
+        select 'subject', to_json(whose), 1001 where whose is not null) m)
     into start
   from underseal.event v
   where v.chain_id = e.chain_id and v.member = e.member and v.seq = 0;
@@ -70,6 +76,9 @@ begin
     return query select 'exists', null::text, underseal._fork_message('exists'), null::text;
     return;
   end;
+  if whose is not null then
+    insert into underseal.chain_subject (chain_id, subject, set_at) values (fork_id, whose, underseal.clock());
+  end if;
   -- To be driven from now on, not since the source's time: workers seldom look at what lies long past.
   update underseal.wake w set wake_at = underseal.clock()
   where w.chain_id = fork_id and w.member = '' and w.kind = 'drive';
@@ -96,4 +105,4 @@ as $$
     fork_execution.execution_id, fork_execution.through_seq, fork_execution.principal, fork_execution.new_id)
 $$;
 comment on function underseal.fork_execution(text, bigint, text, text) is
-  'Starts another execution with a copy of the log''s events 0 to through_seq, for the owner or an operator; it belongs to the same owner, goes on from there, and gets none of the messages that wait. Its first event says what it was forked from and when. new_id: the id of its chain, null for one that is minted. Outcomes: forked, with its id; exists; refused (malformed-id; beyond-head; ended: the prefix holds the end; compacted: events of the prefix are gone); denied (E3, E6, E12).';
+  'Starts another execution with a copy of the log''s events 0 to through_seq, for the owner or an operator; it belongs to the same owner, holds the same subject''s data, goes on from there, and gets none of the messages that wait. Its first event says what it was forked from and when. new_id: the id of its chain, null for one that is minted. Outcomes: forked, with its id; exists; refused (malformed-id; beyond-head; ended: the prefix holds the end; compacted: events of the prefix are gone; subject-erasing); denied (E3, E6, E12, X2).';

@@ -20,7 +20,8 @@ comment on type underseal.log_item is 'An item of a batch as it came: its events
 create type underseal.log_write as (
   item integer, verb text, execution_id text, chain_id text collate "C", member text collate "C", flaw text, at bigint,
   is_fence bigint, status text, cancel_requested boolean, owner text, flow text, flow_version integer, input json,
-  after interval, worker text, lease interval, waits jsonb, types text[], datas json[], ending text);
+  after interval, worker text, lease interval, waits jsonb, types text[], datas json[], ending text,
+  subject text, own jsonb, metadatas jsonb[]);
 comment on type underseal.log_write is
   'An item of a batch as it was judged: what is wrong with it, its execution before it, and all that is to be written.';
 

@@ -89,7 +89,7 @@ OPENS = {
     | SCHEDULES
     | KEEPING
     | {"discard_inbox", "delete_chain", "purge_executions", "execution_denials"},
-    "sealer": EVERYBODY,
+    "sealer": EVERYBODY | {"register_subject_key", "get_subjects"},
     "reader": EVERYBODY | VIEWS,
 }
 # Granted by others than this list's rooms, or to more of them as the rooms grow.

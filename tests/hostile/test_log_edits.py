@@ -17,7 +17,7 @@ from tests.held.sql.kernel import Kernel
 from tests.held.sql.shared import rolled_back, shared_kernel
 from tests.inbox.box import Box, box
 from underseal.foundation.server import Server
-from underseal.testing import OWNER
+from underseal.testing import OWNER, unique_name
 
 STATUSES: Final = ("pending", "running", "suspended", "completed", "failed", "cancelled", "continued")
 ENDED: Final = STATUSES[3:]
@@ -30,8 +30,9 @@ OF_A_CHAIN: Final = (
     "wake",
     "snapshot",
     "content",
+    "chain_subject",
 )
-TABLES: Final = (*OF_A_CHAIN, "schedule", "fence_floor", "execution_denial")
+TABLES: Final = (*OF_A_CHAIN, "schedule", "fence_floor", "execution_denial", "subject_key", "subject_fence")
 
 # What a writer may move without a word from the log, and only forwards: each is how the kernel itself moves it.
 FORWARDS: Final = {
@@ -46,6 +47,7 @@ FREE: Final = {
     "schedule": {
         "flow", "flow_version", "input", "cron", "time_zone", "missed", "paused", "last_id", "revision", "changed_at",
     },
+    "subject_key": {"destroyed_at"},  # once
 }  # fmt: skip
 
 BY_TYPE: Final[dict[str, Callable[[Any], list[Any]]]] = {
@@ -114,7 +116,8 @@ def tried(k: Kernel, replica: bool, *statements: tuple[str, tuple[Any, ...]]) ->
 
 def full(k: Kernel) -> Box:
     """A chain of two executions with something in every table; the second one goes on."""
-    b = box(k)
+    b = Box(k, unique_name("e"))
+    b.write("start", flow="f", flow_version=1, principal=b.owner, subject="ann's")
     b.put("a", message_id="m")
     b.park(w=["a"])
     hashed = b.k.call("put_content", b.id, '"large"', 1)["hash"]
@@ -132,6 +135,8 @@ def beside(k: Kernel) -> None:
     gone.write("complete")
     k.call("delete_chain", gone.id, "op")
     k.call("cancel_execution", "nothing", "ann")
+    k.call("register_subject_key", "bob's", "key-1", 1)
+    k.do("insert into underseal.subject_fence values ('carl''s', underseal.clock(), 'erasing')")
     k.do(
         "insert into underseal.schedule"
         " (name, flow, flow_version, input, owner, cron, time_zone, missed, created_at, changed_at)"
