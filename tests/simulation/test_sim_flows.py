@@ -13,7 +13,7 @@ from tests.simulation.scenes.schedules import SCHEDULES
 from tests.simulation.scenes.steps import STEPS
 from tests.simulation.scenes.versions import VERSIONS
 from tests.simulation.seeds import check, chunks, soaked
-from underseal.testing.simulation import Stage
+from underseal.testing.simulation import Scenario, Stage, simulate
 
 pytestmark = pytest.mark.clause("T2b")
 
@@ -68,3 +68,17 @@ test_families_in_a_long_run = soaked(FAMILIES)
 test_cancels_in_a_long_run = soaked(CANCELS)
 test_versions_in_a_long_run = soaked(VERSIONS)
 test_schedules_in_a_long_run = soaked(SCHEDULES)
+
+
+@pytest.mark.clause("T2c")
+@pytest.mark.parametrize(
+    "scenario",
+    [STEPS, MESSAGES, MAIL, RELAY, FAMILIES, CANCELS, VERSIONS, SCHEDULES],
+    ids=lambda one: one.name,
+)
+def test_a_seed_gives_the_same_run_again(stage: Stage, scenario: Scenario) -> None:
+    first = simulate(scenario, stage, 7)
+    rows = stage.digest()
+    again = simulate(scenario, stage, 7)
+    assert str(again) == str(first)
+    assert stage.digest() == rows
