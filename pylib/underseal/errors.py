@@ -95,6 +95,7 @@ SealReason = Literal[
     "does-not-open",
     "not-sealed",
     "marker-unopenable",
+    "subject-erasing",
 ]
 
 
@@ -105,8 +106,9 @@ class SealError(UndersealError):
         reason: `key-unavailable` (the key is not here), `key-destroyed` (it was destroyed, for good),
             `malformed` (not an envelope, or not the arguments of one), `unsupported` (a cipher, version,
             format or purpose that is not accepted there), `does-not-open` (the key is here, and the seal is
-            not what it claims to be), `not-sealed` (a value is readable that must be sealed, M20) or
-            `marker-unopenable` (the capability does not open what the event's marker names, M3).
+            not what it claims to be), `not-sealed` (a value is readable that must be sealed, M20),
+            `marker-unopenable` (the capability does not open what the event's marker names, M3) or `subject-erasing`
+            (the subject is being erased, or was: nothing is sealed for it any more, X2).
         key_id: id of the key that the seal names, where it is known; never the key.
     """
 
@@ -140,6 +142,46 @@ class KeyRingError(SealError):
             message: what was expected, what was found and what to do; no secret.
         """
         super().__init__("key-unavailable", message)
+
+
+class KeyStoreError(SealError):
+    """A key store cannot answer: it is missing, loose, damaged, another's, or its master does not open (X9, X10).
+
+    Its reason is always `key-unavailable`: whatever is wrong with a store never looks like an erasure.
+    """
+
+    code = "key-store"
+
+    def __init__(self, message: str, key_id: str | None = None) -> None:
+        """Name the fault.
+
+        Parameters:
+            message: what was expected, what was found and what to do; no secret.
+            key_id: id of the key concerned, if it is one key's fault.
+        """
+        super().__init__("key-unavailable", message, key_id)
+
+
+class SubjectErasingError(SealError):
+    """A subject is being erased, or was: it gets no key any more, and nothing is sealed for it (clause X2).
+
+    Attributes:
+        subject: which.
+    """
+
+    code = "subject-erasing"
+
+    def __init__(self, subject: str) -> None:
+        """Name the subject.
+
+        Parameters:
+            subject: which.
+        """
+        super().__init__(
+            "subject-erasing",
+            f"subject {subject!r} is being erased or was erased; whoever comes back gets a subject of another name",
+        )
+        self.subject = subject
 
 
 class KeyUnavailableError(SealError):

@@ -8,13 +8,13 @@ import pytest
 
 from tests.cli.shop import Shop
 from underseal import FileKeyRing
-from underseal.seal import PURPOSES, Destroyed, environment_text
+from underseal.seal import HELD_PURPOSES, Destroyed, environment_text
 
 
 def test_generate_makes_a_private_ring_and_keeps_what_is_there(shop: Shop) -> None:
     fresh = shop.keys.parent / "fresh"
     made = shop.run("keys", "generate", "--keyring", fresh, "--json").json
-    assert [one["purpose"] for one in made] == list(PURPOSES)
+    assert [one["purpose"] for one in made] == list(HELD_PURPOSES)
     assert stat.S_IMODE(fresh.stat().st_mode) == 0o700
     assert shop.run("keys", "generate", "--keyring", fresh, "--json").json == made
 
@@ -54,7 +54,7 @@ def test_list_names_keys_that_are_not_here(shop: Shop) -> None:
 
 
 @pytest.mark.clause("H2.6d")
-@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize("purpose", HELD_PURPOSES)
 def test_a_key_is_destroyed_only_once_nothing_open_needs_it(shop: Shop, purpose: str) -> None:
     operation = shop.hold("payout.pair")
     shop.vote(operation, "ann")

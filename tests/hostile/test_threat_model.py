@@ -23,6 +23,7 @@ def test_the_threat_model_tells_what_the_holder_of_each_key_can_do() -> None:
     assert "read the parameters of open operations, and seal requests" in told[frozenset({"payload"})]
     assert "seal decisions in any approver's name" in told[frozenset({"decision"})]
     assert "test guesses of the parameters of open operations" in told[frozenset({"fingerprint"})]
+    assert "with the files of the key store" in told[frozenset({"master"})]
     assert "make up an approved operation that runs" in told[frozenset({"payload", "decision"})]
 
 

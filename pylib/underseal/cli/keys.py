@@ -13,7 +13,7 @@ from underseal.cli._exits import FAILED, REFUSED, Stop, friendly
 from underseal.cli._json import print_json
 from underseal.cli._render import print_table, said
 from underseal.cli._session import confirm, json_option, keyring_option, needed, needed_ring, options, session
-from underseal.seal.keys import PURPOSES, Destroyed, as_purpose
+from underseal.seal.keys import HELD_PURPOSES, PURPOSES, Destroyed, as_purpose
 
 if TYPE_CHECKING:
     from underseal import FileKeyRing, KeyRing, KeyUse, RewrapProgress
@@ -54,10 +54,11 @@ def _print_made(made: list[Key], as_json: bool) -> None:
 def generate(keyring: Path | None, purposes: tuple[Purpose, ...], as_json: bool) -> None:
     """Make the ring and, for each PURPOSE that has none, a key. What is there stays.
 
-    Purposes are payload, decision and fingerprint; without any, all three.
+    Purposes are payload, decision, fingerprint and master; without any, the first three: a master key wraps the
+    keys of subjects and is needed for sealed executions alone.
     """
     ring = _files(keyring)
-    _print_made([ring.generate(purpose) for purpose in purposes or PURPOSES], as_json)
+    _print_made([ring.generate(purpose) for purpose in purposes or HELD_PURPOSES], as_json)
 
 
 @keys.command()
@@ -71,7 +72,7 @@ def rotate(keyring: Path | None, purposes: tuple[Purpose, ...], as_json: bool) -
     For each PURPOSE named, or for payload, decision and fingerprint.
     """
     ring = _files(keyring)
-    _print_made([ring.rotate(purpose) for purpose in purposes or PURPOSES], as_json)
+    _print_made([ring.rotate(purpose) for purpose in purposes or HELD_PURPOSES], as_json)
 
 
 @keys.command("list")

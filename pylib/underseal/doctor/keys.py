@@ -9,7 +9,7 @@ from underseal.doctor.model import Finding
 from underseal.errors import KeyRingError
 from underseal.foundation.steps import drive
 from underseal.held.verbs import key_uses
-from underseal.seal import PURPOSES, Destroyed, FileKeyRing, KeyRing
+from underseal.seal import HELD_PURPOSES, PURPOSES, Destroyed, FileKeyRing, KeyRing
 
 
 def check_keys(look: Look, ring: KeyRing | None) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def _name(ring: KeyRing) -> str:
 
 
 def _retired(ring: KeyRing, needed: dict[str, int]) -> Iterator[Finding]:
-    for purpose in PURPOSES:
+    for purpose in HELD_PURPOSES:
         live = ring.key_ids(purpose)
         if not live:
             yield Finding(

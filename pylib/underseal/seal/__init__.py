@@ -20,12 +20,22 @@ from underseal.seal.formats import (
     FORMATS,
     HELD_DECISION,
     HELD_PAYLOAD,
+    KEY_WRAP,
     MESSAGE,
     PLAIN,
     SNAPSHOT,
     Format,
 )
-from underseal.seal.keys import PURPOSES, Destroyed, Key, KeyRing, Purpose, RestrictedRing, restricted
+from underseal.seal.keys import (
+    HELD_PURPOSES,
+    PURPOSES,
+    Destroyed,
+    Key,
+    KeyRing,
+    Purpose,
+    RestrictedRing,
+    restricted,
+)
 from underseal.seal.lineage import Lineage
 from underseal.seal.rings import EnvKeyRing, MemoryKeyRing, environment_text
 from underseal.seal.sensitive import SensitiveMap
@@ -37,6 +47,8 @@ __all__ = [
     "FORMATS",
     "HELD_DECISION",
     "HELD_PAYLOAD",
+    "HELD_PURPOSES",
+    "KEY_WRAP",
     "MESSAGE",
     "PLAIN",
     "PURPOSES",

@@ -16,7 +16,7 @@ from typing import Final
 
 from underseal.errors import SealError, SealReason
 from underseal.seal import ciphers, encoding, entropy
-from underseal.seal.formats import COMMITTING, FORMATS, PLAIN, SNAPSHOT, UNBOUND, Format
+from underseal.seal.formats import COMMITTING, FORMATS, KEY_WRAP, PLAIN, SNAPSHOT, UNBOUND, Format
 from underseal.seal.keys import Destroyed, Key, KeyRing, Purpose
 
 MARK: Final = "__loomEnc"
@@ -186,6 +186,8 @@ def _accepts(fmt: str, cipher: str, purpose: Purpose) -> Format | _Refusal:
         return _Refusal("unsupported", f"{fmt} is sealed under a {form.purpose} key, not a {purpose} key")
     if purpose == "fingerprint":
         return _Refusal("unsupported", "a fingerprint key seals nothing")
+    if purpose == "master" and fmt != KEY_WRAP:
+        return _Refusal("unsupported", "a master key wraps keys of subjects and seals nothing else")
     return form
 
 

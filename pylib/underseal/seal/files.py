@@ -25,8 +25,10 @@ from underseal.seal.rings import KeySet, demand_retired, key_from, parse_json
 
 VERSION: Final = 1
 
-_KEY_FILE: Final = re.compile(r"(payload|decision|fingerprint)\.([0-9]{6,9})\.key")
-_TOMB_FILE: Final = re.compile(r"((payload|decision|fingerprint)-[0-9a-f]{32})\.([0-9]{6,9})\.destroyed")
+_KEY_FILE: Final = re.compile(r"(payload|decision|fingerprint|master)\.([0-9]{6,9})\.key")
+_TOMB_FILE: Final = re.compile(
+    r"((payload|decision|fingerprint|master)-[0-9a-f]{32})\.([0-9]{6,9})\.destroyed"
+)
 _GENERATE: Final = "run: underseal keys generate"
 _ATTEMPTS: Final = 100
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from underseal.seal.keys import Purpose
+from underseal.seal.keys import SECRET_BYTES, Purpose
 
 COMMITTING: Final = "underseal/aes-256-gcm-hkdf"
 PLAIN: Final = "loom/aes-256-gcm"
@@ -16,10 +16,13 @@ HELD_DECISION: Final = "held-decision-v1"
 SNAPSHOT: Final = "loom-snap-v1"
 FIELD: Final = "loom-field-v1"
 MESSAGE: Final = "loom-message-v1"
+KEY_WRAP: Final = "key-wrap-v1"
 UNBOUND: Final = frozenset({FIELD, MESSAGE})
 """Formats that the record's cipher ties to no place: its envelopes of them have no associated data."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_EPOCH: Final = re.compile(r"[1-9][0-9]*")
+_KEY_ID: Final = re.compile(r"[!-~]{1,128}")
 _SEQUENCE: Final = re.compile(r"0|[1-9][0-9]*")
 _TEXT: Final = re.compile(r".+", re.DOTALL)
 _EVENT_TYPE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -104,6 +107,13 @@ FORMATS: Final[dict[str, Format]] = {
         place={"subject": _TEXT, "inbox": _TEXT, "message key": _SHA256, "path": _PAYLOAD_POINTER},
         ciphers=frozenset({COMMITTING, PLAIN}),
         max_bytes=_MIB,
+        own_origin=1,
+    ),
+    KEY_WRAP: Format(
+        purpose="master",
+        place={"subject": _TEXT, "key id": _KEY_ID, "epoch": _EPOCH},
+        ciphers=frozenset({COMMITTING}),
+        max_bytes=SECRET_BYTES,
         own_origin=1,
     ),
 }

@@ -11,16 +11,18 @@ from typing import Final, Literal, NoReturn, Protocol, final, get_args, runtime_
 from underseal.errors import SealError
 from underseal.seal import entropy
 
-Purpose = Literal["payload", "decision", "fingerprint", "subject"]
+Purpose = Literal["payload", "decision", "fingerprint", "master", "subject"]
 KEY_PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
 """What a key may be for."""
-PURPOSES: Final[tuple[Purpose, ...]] = ("payload", "decision", "fingerprint")
-"""What a key ring keeps keys for. Keys of subjects are many, and are kept in a key store."""
+HELD_PURPOSES: Final[tuple[Purpose, ...]] = ("payload", "decision", "fingerprint")
+"""What held operations need keys for."""
+PURPOSES: Final[tuple[Purpose, ...]] = (*HELD_PURPOSES, "master")
+"""What a key ring keeps keys for. Keys of subjects are many, and are kept in a key store, under a master."""
 SECRET_BYTES: Final = 32
 
 _ID_BYTES = 16
 _KEY_ID = re.compile(r"[!-~]{1,128}")
-_MINTED_ID = re.compile(r"(payload|decision|fingerprint)-[0-9a-f]{32}")
+_MINTED_ID = re.compile(r"(payload|decision|fingerprint|master)-[0-9a-f]{32}")
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -52,11 +53,20 @@ class PrivateDirectory:
         flaw = _make(path) if create else ""
         if flaw:
             raise refuse(flaw)
+        with cls._opened(path, path, None, refuse) as directory:
+            yield directory
+
+    @classmethod
+    @contextmanager
+    def _opened(
+        cls, path: Path, name: str | Path, at: int | None, refuse: Refuse
+    ) -> Iterator[PrivateDirectory]:
+        fd: int | None = None
         try:
-            fd: int | None = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(name, dir_fd=at, flags=os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             flaw = ""
         except OSError as error:
-            fd, flaw = None, _cannot_open(path, error)
+            flaw = _cannot_open(path, error)
         if fd is None:
             raise refuse(flaw)
         try:
@@ -66,6 +76,25 @@ class PrivateDirectory:
             yield cls(path, fd, refuse)
         finally:
             os.close(fd)
+
+    @contextmanager
+    def within(self, name: str, *, create: bool) -> Iterator[PrivateDirectory]:
+        """Open and check a directory in this one, as ``open`` does; with ``create``, make it where it is missing."""
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(name, DIRECTORY_MODE, dir_fd=self._fd)
+                self.sync()
+        with self._opened(self._path / name, name, self._fd, self._refuse) as directory:
+            yield directory
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process or thread is in this block for this directory. Ends with the process, too."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _listed(self) -> list[str]:
         return os.listdir(self._fd)  # noqa: PTH208 - a path cannot be read through a descriptor
@@ -142,6 +171,13 @@ class PrivateDirectory:
             os.unlink(temporary, dir_fd=self._fd)
         self.sync()
         return won
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Let ``name`` have all of ``content`` and on disk, in the place of what it had, or leave it as it was."""
+        temporary = f".tmp-{secrets.token_hex(16)}"
+        self._write_new(temporary, content)
+        os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        self.sync()
 
     def create(self, name: str, content: bytes) -> bool:
         """Take the name first and write after it; on disk when this returns.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from underseal.flow.runtime import Counts, FlowRuntime, Limits
 from underseal.held.pace import Pace
-from underseal.seal import PURPOSES
+from underseal.seal import HELD_PURPOSES
 from underseal.worker import sweeps
 from underseal.worker.connections import Line, line_of
 from underseal.worker.duty import Duty, said
@@ -156,7 +156,7 @@ class Worker:
     def _say_what_it_lacks(self) -> None:
         if len(self._client._flows) and not self._core.kinds:
             return
-        for purpose in PURPOSES:
+        for purpose in HELD_PURPOSES:
             if not self._core.keys.live(purpose):
                 log.warning(
                     "worker %s has no %s key: what needs one stays as it is until a worker has",
