@@ -112,7 +112,7 @@ def _runners(sim: Simulation, office: Office) -> None:
     sim.node("desk", requester(office))
     sim.node("ann", approver(office, "ann"), serves=True, after=0.4)
     sim.node("bob", approver(office, "bob"), serves=True, after=0.5)
-    sim.node("sweep", sweeper(office, 8.0), serves=True)
+    sim.node("sweep", sweeper(office, 20.0), serves=True)
 
 
 _RUNNERS: Final = ("run1", "run2", "run3")
@@ -120,12 +120,12 @@ _RUNNERS: Final = ("run1", "run2", "run3")
 RUNNERS: Final = _scenario(
     "runners",
     payments(
-        "halting-1", "halting-2", "slow-1", "halting-3", "failing-1", "halting-4", "plain-1", "halting-5"
+        "halting-1", "halting-2", "slow-1", "halting-3", "failing-1", "halting-4", "halting-5", "halting-6"
     ),
     _runners,
     nodes=(*_RUNNERS, *_RUNNERS, "desk", "ann", "bob"),
     optional=("run2", "run3", "sweep"),
-    longest=30.0,
+    longest=45.0,
 )
 """Payouts that three run as soon as they see them, all of them at once, though sweeps are rare: somebody who comes back
 after a lease finds the run as it was."""
@@ -179,8 +179,8 @@ SQL: Final = _scenario(
 def _sweeps(sim: Simulation, office: Office) -> None:
     sim.node("w1", worker(office, poll=0.5, idle=4.0), serves=True)
     sim.node("w2", worker(office, poll=0.5, idle=4.0), serves=True, after=0.3)
-    sim.node("sweep1", sweeper(office, 0.5), serves=True)
-    sim.node("sweep2", sweeper(office, 0.5), serves=True, after=0.1)
+    sim.node("sweep1", sweeper(office, 0.8), serves=True)
+    sim.node("sweep2", sweeper(office, 0.8), serves=True, after=0.1)
     sim.node("desk", requester(office))
     sim.node("ann", approver(office, "ann", pause=0.8, thinks=0.25), serves=True, after=0.4)
     sim.node("bob", approver(office, "bob", pause=1.0, thinks=0.3), serves=True, after=0.5)

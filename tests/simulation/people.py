@@ -19,12 +19,14 @@ from underseal import (
     RequestRefused,
 )
 from underseal.flow.batches import AWAY
+from underseal.held.pace import Pace
 from underseal.testing.simulation import Node
 
 Main = Callable[[Node], Coroutine[Any, Any, None]]
 
 ENDS: Final = ("REJECTED", "CANCELLED", "EXPIRED", "SUCCEEDED", "FAILED", "REFUSED", "OUTCOME_UNKNOWN")
 _LOOK: Final = 1.0
+_WAITS: Final = 2.0
 _THOUGHT_BETTER: Final = 0.5
 _TRIES: Final = 3
 """So often somebody asks for the same."""
@@ -82,7 +84,7 @@ async def _until_all_ended(node: Node, us: AsyncUnderseal, people: list[str]) ->
         while True:
             if not await node.patiently(partial(us.list, who)):
                 break
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_WAITS)
 
 
 async def _again(
@@ -108,19 +110,21 @@ def approver(
         office: the world.
         name: who votes.
         runs: whether what this approver approves is run at once, by the same process.
-        pause: seconds between two looks.
+        pause: seconds between two looks; up to four times as long where there is nothing new.
         thinks: seconds between what is shown and the vote.
     """
 
     async def main(node: Node) -> None:
         us = office.full(node)[0] if runs else office.approving(node)
         done: dict[Any, bool] = {}
+        pace = Pace(pause, 4 * pause)
         while True:
-            for one in await node.patiently(lambda: us.list(name, states=("HELD",), limit=200)):
-                if one.operation_id not in done and one.requester != name:
-                    done[one.operation_id] = True
-                    await _decide(node, office, us, name, one, thinks)
-            await asyncio.sleep(pause)
+            found = await node.patiently(lambda: us.list(name, states=("HELD",), limit=200))
+            new = [one for one in found if one.operation_id not in done and one.requester != name]
+            for one in new:
+                done[one.operation_id] = True
+                await _decide(node, office, us, name, one, thinks)
+            await asyncio.sleep(pace.worked() if new else pace.idled())
 
     return main
 
@@ -135,7 +139,7 @@ async def _decide(
     if shown is None:
         return  # it is not this one's to decide any more
     await asyncio.sleep(thinks)
-    if order.startswith("mistaken"):
+    if order.startswith("mistaken") and name == "ann":
         await _mistake(node, office, us, name, shown)
     if order.startswith("rejected"):
         said = await node.patiently(lambda: us.reject(shown, name, "no"))

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from tests.simulation.office import RITA, Office
 from tests.simulation.people import Main
+from underseal.held.pace import Pace
 from underseal.testing.simulation import Node
 
 Step: TypeAlias = "Callable[[Node, Office], Awaitable[None]]"
@@ -41,15 +42,17 @@ def runner(office: Office, pause: float = 0.3) -> Main:
 
     Parameters:
         office: the world.
-        pause: seconds between two looks.
+        pause: seconds between two looks; up to four times as long where there is nothing.
     """
 
     async def main(node: Node) -> None:
         us, _ = office.full(node)
+        pace = Pace(pause, 4 * pause)
         while True:
-            for one in await node.patiently(partial(us.list, RITA, states=("APPROVED",))):
+            found = await node.patiently(partial(us.list, RITA, states=("APPROVED",)))
+            for one in found:
                 await node.patiently(partial(us.run, one))
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pace.worked() if found else pace.idled())
 
     return main
 
@@ -66,7 +69,7 @@ def sweeper(office: Office, pause: float) -> Main:
     return main
 
 
-def confused(office: Office, pause: float = 0.7) -> Main:
+def confused(office: Office, pause: float = 1.3) -> Main:
     """Takes the runs of others for its own, and says that they failed."""
 
     async def main(node: Node) -> None:

@@ -58,7 +58,7 @@ _WHOEVER_VOTED = (
 
 CONTROLS: Final = {
     "anybody ends a run": Control(PAYOUTS, 3, "says that it failed", (_ANYBODY,)),
-    "a run ends after its lease": Control(RUNNERS, 8, "was succeeded at", (_AT_ANY_TIME,)),
+    "a run ends after its lease": Control(RUNNERS, 12, "was succeeded at", (_AT_ANY_TIME,)),
     "a claim takes what is claimed, and only triggers mind": Control(
         RUNNERS, 3, "is reported as claim-failed", (_IN_ANY_STATE,)
     ),
@@ -66,7 +66,7 @@ CONTROLS: Final = {
         RUNNERS, 3, "was run 2 times", (_IN_ANY_STATE, _CLAIMED_ANEW, _TOLD_SO)
     ),
     "who approved may have lost the right to by the claim": Control(
-        SWITCHES, 12, "was run though cy may not approve", (_WHOEVER_VOTED,)
+        SWITCHES, 15, "was run though cy may not approve", (_WHOEVER_VOTED,)
     ),
 }
 
