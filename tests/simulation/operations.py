@@ -84,7 +84,7 @@ def _scenario(
 
 def _payouts(sim: Simulation, office: Office) -> None:
     sim.node("w1", worker(office), serves=True)
-    sim.node("w2", worker(office), serves=True, after=0.1)
+    sim.node("w2", worker(office, stops=4.0), serves=True, after=0.1)
     sim.node("desk", requester(office))
     sim.node("ann", approver(office, "ann"), serves=True, after=0.4)
     sim.node("bob", approver(office, "bob", runs=True), serves=True, after=0.5)
@@ -102,8 +102,8 @@ PAYOUTS: Final = _scenario(
     nodes=(*_OFTEN, "desk", "ann", "bob", "bob", "cy"),
     optional=("w1", "w2", "cy", "confused"),
 )  # fmt: skip
-"""Payouts that two of three approve, who race; one of them runs what he approves, workers run the rest; and somebody
-says of runs that are not theirs that they failed."""
+"""Payouts that two of three approve, who race; one of them runs what he approves, workers run the rest, of which one is
+told to stop now and then; and somebody says of runs that are not theirs that they failed."""
 
 
 def _runners(sim: Simulation, office: Office) -> None:

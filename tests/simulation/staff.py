@@ -15,10 +15,13 @@ from underseal.testing.simulation import Node
 
 Step: TypeAlias = "Callable[[Node, Office], Awaitable[None]]"
 
+_GRACE: Final = timedelta(seconds=1)
 _FINISH: Final = "select outcome from underseal.finish_run(%s, %s, 'FAILED', 'confused', null, null)"
 
 
-def worker(office: Office, *, poll: float = 0.2, idle: float = 1.5, sql: bool = False) -> Main:
+def worker(
+    office: Office, *, poll: float = 0.2, idle: float = 1.5, sql: bool = False, stops: float | None = None
+) -> Main:
     """The worker as it is.
 
     Parameters:
@@ -26,13 +29,21 @@ def worker(office: Office, *, poll: float = 0.2, idle: float = 1.5, sql: bool = 
         poll: seconds between two looks while there is work.
         idle: seconds that this grows to.
         sql: whether it runs SQL functions.
+        stops: seconds after which it is told to stop, with little grace, and is begun again.
     """
 
     async def main(node: Node) -> None:
         us, _ = office.full(node, serve_sql=sql)
-        await us.worker(
-            concurrency=3, poll_every=timedelta(seconds=poll), idle_poll_every=timedelta(seconds=idle)
-        ).serve()
+        while True:
+            made = us.worker(
+                concurrency=3,
+                poll_every=timedelta(seconds=poll),
+                idle_poll_every=timedelta(seconds=idle),
+                grace=_GRACE,
+            )
+            if stops is not None:
+                asyncio.get_running_loop().call_later(stops, made.stop)
+            await made.serve()
 
     return main
 
