@@ -107,6 +107,7 @@ class Call:
         self.lost_call = False
         self.lost_reply = False
         self.dies_with_it: float | None = None
+        self._waits_since: float | None = None
         self._value: Any = None
         self._error: BaseException | None = None
         connection.under_way = self
@@ -133,9 +134,12 @@ class Call:
         if self.held is not None:
             simulation.server.begin(pgconn)
         if not simulation.server.do(pgconn, self._gen, self._worked):
+            self._waits_since = now
             self._note("waits for a lock")
 
     def _worked(self, work: Work) -> None:
+        if self._waits_since is not None:
+            self.simulation.waited(self.life, self.simulation.loop.now - self._waits_since)
         self._value, self._error = work.value, work.error
         if self.held is None:
             self._done()

@@ -26,7 +26,7 @@ _LOOK: Final = 0.5
 _ANEW: Final = 1.0
 """Seconds after which a node comes back that ended by an error of its own."""
 _LATE: Final = 1.0
-"""Seconds that a call takes, in bad weather, by which its life is hit: it may be a renewal."""
+"""Seconds that a call takes, in bad weather or behind a lock, by which its life is hit: it may be a renewal."""
 _FAR_APART: Final = 1000.0
 """Seconds between the clocks of two nodes: nobody may compare them."""
 
@@ -281,6 +281,11 @@ class Simulation:
             else:
                 self._strike(fault, call)
         return there, held, back
+
+    def waited(self, life: Life, seconds: float) -> None:
+        """A call of a life has waited so long for a lock that another held."""
+        if seconds >= _LATE:
+            self.hit.add(life.title)
 
     def _strike(self, fault: Fault, call: Call) -> None:
         node, life, now = call.node, call.life, self.loop.now
