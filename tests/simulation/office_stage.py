@@ -20,10 +20,24 @@ _POLICY: Final = Policy(
     approvers=("ann", "bob"), hold_for=timedelta(seconds=25), run_within=timedelta(seconds=25)
 )
 
+_ROLES: Final = """
+do $do$
+declare
+  name text;
+begin
+  -- roles are the whole server's, and are called the same in every process, since traces and tables have their names
+  perform pg_advisory_xact_lock(hashtextextended('underseal.testing', 0));
+  foreach name in array '{underseal_sim_rita,underseal_sim_ron,underseal_sim_host}'::text[] loop
+    if not exists (select from pg_roles r where r.rolname = name) then
+      execute format('create role %I nologin', name);
+    end if;
+  end loop;
+  grant underseal_sim_rita, underseal_sim_ron to {login};
+end
+$do$;
+"""
 _APP: Final = """
 create schema app;
-create table app.person (name text primary key, role name not null);
-insert into app.person values ('rita', '{rita}'), ('ron', '{ron}');
 create table app.approver (name text primary key);
 create table app.account (name text primary key, owner name not null, state text not null default 'open');
 create table app.payment (
@@ -32,13 +46,13 @@ alter table app.account enable row level security;
 create policy own on app.account using (owner = current_user);
 create policy host on app.account to {login} using (true);
 grant usage on schema app to public;
-grant select, delete on app.approver to {login}, {host};
-grant select, update on app.account to {login}, {rita}, {ron};
+grant select, delete on app.approver to {login}, underseal_sim_host;
+grant select, update on app.account to {login}, underseal_sim_rita, underseal_sim_ron;
 
 create function app.may_approve(principal text, type text, version integer, operation_id uuid) returns boolean
 language sql security definer set search_path = pg_catalog, pg_temp
 as $$ select exists (select from app.approver a where a.name = principal) $$;
-alter function app.may_approve(text, text, integer, uuid) owner to {host};
+alter function app.may_approve(text, text, integer, uuid) owner to underseal_sim_host;
 
 -- what is claimed for these functions is seen by its own transaction alone
 create function app.note(params jsonb, principal text, role name) returns void
@@ -82,26 +96,21 @@ def prepare(stage: Stage, orders: tuple[Order, ...]) -> None:
         _found(stage)
     stage.change("truncate app.approver, app.account, app.payment")
     stage.change("insert into app.approver values ('ann'), ('bob'), ('cy')")
-    roles = {row["name"]: row["role"] for row in stage.ask("select name, role from app.person")}
     for order in orders:
         if order.type == "account.pay":
             # the account of one of them is somebody else's
             whose = "ron" if order.name.startswith("foreign") else order.who.id
             stage.change(
-                f"insert into app.account values ('{order.name}', '{roles[whose]}') on conflict do nothing"
+                f"insert into app.account values ('{order.name}', 'underseal_sim_{whose}') on conflict do nothing"
             )
     for person in ("rita", "ron"):
-        stage.owner.execute("select underseal.map_role(%s, %s)", [person, roles[person]])
+        stage.owner.execute("select underseal.map_role(%s, %s)", [person, f"underseal_sim_{person}"])
     _register(stage)
 
 
 def _found(stage: Stage) -> None:
-    roles = {name: stage.database.create_role(name, "nologin") for name in ("rita", "ron", "host")}
-    text = _APP.replace("{login}", stage.login)
-    for name, role in roles.items():
-        text = text.replace(f"{{{name}}}", role)
-    stage.change(text)
-    stage.change(f"grant {roles['rita']}, {roles['ron']} to {stage.login}")
+    stage.change(_ROLES.replace("{login}", stage.login))
+    stage.change(_APP.replace("{login}", stage.login))
     switch(stage, "underseal._run_lease()", "'15 minutes'", f"'{LEASE:g} seconds'")
 
 

@@ -76,7 +76,6 @@ class Stage:
     """A database for simulations.
 
     Attributes:
-        database: the database itself.
         conninfo: as whom the audit reads.
         server: what nodes reach.
         owner: a connection as the schema's owner, for what a scenario registers.
@@ -94,7 +93,6 @@ class Stage:
             database: a database with the kernel that nothing else uses.
             accesses: what the nodes' login may do.
         """
-        self.database = database
         self.conninfo = database.conninfo
         self._control = database.connect()
         self._control.execute(f"alter database {database.name} set deadlock_timeout = '2ms'".encode())
