@@ -14,7 +14,8 @@ from underseal.testing.simulation.server import Server
 Row = dict[str, Any]
 
 _ROWS = """
-select o.operation_id::text as id, o.type, o.mode, o.requester, o.auth_kind, o.token_id, o.state, o.state_key, o.result,
+select o.operation_id::text as id, o.type, o.mode, o.requester, o.auth_kind, o.token_id, o.state,
+  o.outcome_reason as reason, o.state_key, o.result,
   o.redacted::jsonb ->> 'order' as order,
   array(select v.approver from underseal.held_vote v
     where v.operation_id = o.operation_id and v.decision = 'approve') as approved_by
@@ -60,6 +61,7 @@ def judge(office: Office, stage: Stage) -> list[str]:
     found = audit(books)
     for id, row in rows.items():  # noqa: A001
         found += [f"{id} ({row['order']}): {fault}" for fault in _judged(office, row, runs[id])]
+        found += [f"{id} ({row['order']}): {fault}" for fault in _refused(office, row)]
     found += _switched(office, books, rows)
     found += _paid(rows, payments)
     found += _given(office, rows)
@@ -86,6 +88,22 @@ def _judged(office: Office, row: Row, runs: list[Row]) -> Iterator[str]:
     )
     if row["result"] != expected:
         yield f"has the result {row['result']}"
+
+
+def _refused(office: Office, row: Row) -> Iterator[str]:
+    """What is refused is refused for what has happened."""
+    how = row["order"].partition("-")[0]
+    has_happened = {
+        "disputed": how == "disputed",
+        "state-changed": how in ("drifting", "moving"),
+        "requester-unavailable": row["requester"] in office.gone,
+        "provider-disarmed": f"{row['type']} is switched off" in office.switches,
+        "approval-lapsed": row["type"] == "refund.send" and "cy may not approve refunds" in office.switches,
+        # its lease was over, and then it was not
+        "ticket": office.simulation.clocks_set,
+    }
+    if row["state"] == "REFUSED" and not has_happened.get(row["reason"], False):
+        yield f"is refused as {row['reason']}"
 
 
 def _switched(office: Office, books: Books, rows: dict[str, Row]) -> Iterator[str]:
