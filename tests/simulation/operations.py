@@ -204,13 +204,13 @@ def _switches(sim: Simulation, office: Office) -> None:
     sim.node("w1", worker(office, idle=2.5), serves=True)
     sim.node("w2", worker(office, idle=3.0), serves=True, after=0.1)
     sim.node("desk", requester(office))
-    for number, name in enumerate(("ann", "bob", "cy")):
+    for number, name in enumerate(("cy", "ann", "bob")):
         sim.node(name, approver(office, name, pause=0.3), serves=True, after=0.3 + number / 10)
     sim.node(
         "hand",
         hand(
             office, waits(0.9), drifts("drifting-1"), waits(0.3), disarms("payout.send"), waits(0.3), removes("cy"),
-            waits(1.0), drifts("drifting-2"), arms("payout.send"), waits(1.0), dismisses("ron"),
+            waits(1.0), drifts("drifting-2"), arms("payout.send"), waits(2.5), dismisses("ron"),
         ),
     )  # fmt: skip
 
