@@ -1,4 +1,4 @@
-"""The audit of drivers whose execution was cancelled by force or migrated: they go on until they are told."""
+"""The audit of drivers: those that are shut out go on until they are told, and who delivers has the fence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from underseal.testing.audit import Books
 from underseal.testing.audit.books import Row
-from underseal.testing.audit.drivers import audit_effects
+from underseal.testing.audit.drivers import audit_drivers, audit_effects
 
 PLACE = {"chain_id": "e", "member": ""}
 
@@ -69,3 +69,20 @@ def test_who_never_held_the_fence_may_not_either() -> None:
 def test_who_was_shut_out_by_a_driver_is_not_excused_by_what_a_caller_did_to_that_one() -> None:
     fences = [("caller", 1), ("driver", 2), ("other", 3), ("caller", 4)]
     assert "driver did step 1" in str(found(books(BEGUN, FORCED, fences=fences, began=7)))
+
+
+@pytest.mark.parametrize(
+    ("event", "wrong"),
+    [
+        (("MESSAGE_CONSUMED", {"disposition": "delivered"}, "driver", 5), True),
+        (("MESSAGE_CONSUMED", {"disposition": "discarded"}, "driver", 5), False),
+        (("TIMER_FIRED", {"wait": "1", "arm": 0}, "driver", 5), True),
+        (("TIMER_FIRED", {"wait": "1", "arm": 0}, "other", 5), False),
+    ],
+    ids=["delivered", "discarded", "fired", "fired by who holds it"],
+)
+def test_waits_are_answered_by_who_holds_the_fence(event: Any, wrong: bool) -> None:
+    it = books(BEGUN, event, fences=[("caller", 1), ("driver", 3), ("other", 4)], began=3)
+    said = list(audit_drivers(it, it.logs()))
+    assert bool(said) == wrong
+    assert all("driver wrote event 1, and other held the fence" in fault for fault in said)

@@ -18,7 +18,9 @@ BY_DRIVERS = RESULTS | {
     "EXECUTION_FAILED",
     "EXECUTION_CONTINUED",
     "EXECUTION_RECOVERED",
+    "TIMER_FIRED",
 }
+"""And messages that are delivered: those that are discarded or expire are disposed of by others as well."""
 
 
 class _Holders:
@@ -73,7 +75,7 @@ def audit_drivers(books: Books, logs: Logs) -> Iterator[str]:
     writers = {(row["chain_id"], row["member"], row["seq"]): row for row in books.written}
     for place, log in logs.items():
         for event in log:
-            if event["type"] not in BY_DRIVERS:
+            if event["type"] not in BY_DRIVERS and event["data"].get("disposition") != "delivered":
                 continue
             wrote = writers.get((*place, event["seq"]))
             if wrote is None:
