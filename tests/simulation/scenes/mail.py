@@ -23,8 +23,9 @@ def flows_of() -> list[Flow]:
 
 
 def play(run: Play) -> None:
-    """A worker, and two who write to the same readers, in turn."""
+    """Two workers, and two who write to the same readers, in turn."""
     run.worker("a", flows_of())
+    run.worker("b", flows_of(), after=0.1)
     for number in range(READERS):
         run.expect(f"r-{number}", output=list(range(LETTERS)))
 
@@ -32,7 +33,9 @@ def play(run: Play) -> None:
         chance = caller.play.chance(caller.node.name)
         for number in range(READERS):
             await caller.start("reads", f"r-{number}")
+        slow = caller.play.chance("post").choice([0.0, 0.0, 1.5])
         for letter in range(first, LETTERS, 2):
+            await caller.pause(slow * chance.random())
             for number in range(READERS):
                 await caller.pause(chance.random() * 0.02)
                 await caller.send(f"r-{number}", f"post {letter}", letter, f"l{letter}")
@@ -41,4 +44,4 @@ def play(run: Play) -> None:
     run.caller("other", lambda caller: writes(caller, 1), after=0.02)
 
 
-MAIL: Final = scene("mail", play, nodes=("a", "one", "other"), most=2, longest=2.0)
+MAIL: Final = scene("mail", play, nodes=("a", "b", "a", "b", "one", "other"), most=8, longest=9.0, calls=60)

@@ -13,6 +13,10 @@ LETTERS: Final = 3
 """Messages of each topic."""
 
 
+_LEFT: Final = ([3], [0, 3], [2, 3], [0, 2, 3])
+"""What of the hasty may be read: the last, never the one that expires at once."""
+
+
 def flows_of(play: Play) -> list[Flow]:  # noqa: C901 -- flows, one beside the other
     """The flows, whose steps are noted."""
     step = steps_of(play.sim)
@@ -78,7 +82,7 @@ def play(run: Play) -> None:
     run.expect("m-0", output=[1, both])
     run.expect("m-1", output={"a": left, "b": right})
     run.expect("m-2", output=[0, "signed"])
-    run.expect("m-3", output=lambda got: got == sorted(got) and set(got) <= {0, 1, 2, 3} and 3 in got)
+    run.expect("m-3", output=lambda got: got in _LEFT or (run.sim.clocks_set and set(got) - {1} <= {0, 2, 3}))
     run.expect("m-4", "continued")
     run.expect("m-4~2", "continued")
     run.expect("m-4~3", "continued")
@@ -95,7 +99,7 @@ def play(run: Play) -> None:
         """Some expire, one is withdrawn or not, and the last of them arrives."""
         soon = timedelta(seconds=0.1 + caller.play.chance("soon").random() * 2)
         await caller.send("m-3", "a", 0, "h0", expires_in=soon)
-        await caller.send("m-3", "a", 1, "h1", expires_in=timedelta(milliseconds=1))
+        await caller.send("m-3", "a", 1, "h1", expires_in=timedelta(microseconds=1))
         await caller.send("m-3", "a", 2, "h2")
         await caller.send("m-3", "idle", 9, "h9")
         await caller.node.patiently(lambda: caller.calls.discard("m-3", "idle", caller.principal, "a slip"))
