@@ -62,10 +62,7 @@ class CabinetKeyStore:
         evictions = self._cache.evictions
         contents = self._look(subject)
         _demand_unfenced(subject, contents)
-        if not contents.live:
-            return None
-        newest = contents.live[-1]
-        return SubjectKey(subject, newest.place.epoch, self._unwrapped(newest, evictions))
+        return self._newest(contents, evictions)
 
     def find(self, key_id: str, subject: str) -> Key | Destroyed | None:
         """Return a key of ``subject`` by its id."""
@@ -79,11 +76,15 @@ class CabinetKeyStore:
 
     def mint(self, subject: str, *, named: Named) -> SubjectKey:
         """Return the key that seals for ``subject`` now, minted if there is none."""
-        found = self.current(subject)
+        evictions = self._cache.evictions
+        contents = self._look(subject)
+        _demand_unfenced(subject, contents)
+        found = self._newest(contents, evictions)
         if found is not None:
             return found
         _demand_unnamed(subject, named)
-        return self._add(subject, self._look(subject).next_epoch, named)
+        # The epoch is of the same look: after another, somebody else's first key would make this one a second.
+        return self._add(subject, contents.next_epoch, named)
 
     def rotate(self, subject: str) -> SubjectKey:
         """Mint the next key of ``subject``."""
@@ -179,6 +180,12 @@ class CabinetKeyStore:
             raise KeyStoreError(
                 f"expected {self._fences!r} to be the fences of {self._cabinet!r}, found those of another store"
             )
+
+    def _newest(self, contents: Contents, evictions: int) -> SubjectKey | None:
+        if not contents.live:
+            return None
+        newest = contents.live[-1]
+        return SubjectKey(newest.place.subject, newest.place.epoch, self._unwrapped(newest, evictions))
 
     def _unwrapped(self, key: StoredKey, evictions: int) -> Key:
         known = self._cache.get(key.place)

@@ -1,4 +1,4 @@
-"""Conformance suites: what every event store and every snapshot store must do, as tests to inherit (clause T1).
+"""Conformance suites: what every store of events, snapshots or keys must do, as tests to inherit (clause T1).
 
 A suite is a class whose tests take a fixture named `store`; docs/testing.md shows the three lines that run one.
 """
@@ -6,10 +6,13 @@ A suite is a class whose tests take a fixture named `store`; docs/testing.md sho
 import pytest
 
 pytest.register_assert_rewrite(
-    "underseal.testing.conformance.event_store", "underseal.testing.conformance.snapshot_store"
+    "underseal.testing.conformance.event_store",
+    "underseal.testing.conformance.key_store",
+    "underseal.testing.conformance.snapshot_store",
 )
 
 from underseal.testing.conformance.event_store import EventStore, EventStoreConformance  # noqa: E402
+from underseal.testing.conformance.key_store import KeyStoreConformance, KeyStoreHarness  # noqa: E402
 from underseal.testing.conformance.postgres import PostgresEventStore, PostgresSnapshotStore  # noqa: E402
 from underseal.testing.conformance.promises import promises_of  # noqa: E402
 from underseal.testing.conformance.snapshot_store import SnapshotStore, SnapshotStoreConformance  # noqa: E402
@@ -17,6 +20,8 @@ from underseal.testing.conformance.snapshot_store import SnapshotStore, Snapshot
 __all__ = [
     "EventStore",
     "EventStoreConformance",
+    "KeyStoreConformance",
+    "KeyStoreHarness",
     "PostgresEventStore",
     "PostgresSnapshotStore",
     "SnapshotStore",
