@@ -41,8 +41,8 @@ mutants: $(STAMP) ## remove each safeguard in turn and see the tests fail
 bench: $(STAMP) ## measure; writes bench/out/latest.json
 	@$(RUN)/python -m bench $(ARGS)
 
-soak: $(STAMP) ## the tests that run for long
-	$(RUN)/pytest -m soak $(ARGS)
+soak: $(STAMP) ## the tests that run for long; SEEDS=… says how many of each simulation
+	$(if $(SEEDS),UNDERSEAL_SIM_SEEDS=$(SEEDS) )$(RUN)/pytest -m soak $(ARGS)
 
 docs: $(STAMP) ## write docs/sql-reference.md from the catalog
 	@$(RUN)/python -m tools.sql_reference
