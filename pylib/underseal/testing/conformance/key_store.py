@@ -383,7 +383,7 @@ class KeyStoreConformance:
     def test_nothing_shows_a_key(self, store: KeyStoreHarness) -> None:
         keys = store.open()
         made = keys.mint("a", named=())
-        shown = repr([keys, made, list(keys.subjects()), finished(keys), keys.destroy("a")])
+        shown = repr([keys, made, list(keys.subjects()), finished(keys)]) + repr(keys.destroy("a"))
         for secret in (
             made.key.secret.hex(),
             repr(made.key.secret),
