@@ -84,7 +84,7 @@ def _scenario(
 
 def _payouts(sim: Simulation, office: Office) -> None:
     sim.node("w1", worker(office), serves=True)
-    sim.node("w2", worker(office, stops=4.0), serves=True, after=0.1)
+    sim.node("w2", worker(office, stops=6.0), serves=True, after=0.1)
     sim.node("desk", requester(office))
     sim.node("ann", approver(office, "ann"), serves=True, after=0.4)
     sim.node("bob", approver(office, "bob", runs=True), serves=True, after=0.5)
