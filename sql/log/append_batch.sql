@@ -183,14 +183,16 @@ begin
     end if;
   end if;
 
-  -- a driver that is answered at once goes on, under the claim it has
+  -- A driver that is answered at once goes on, under the claim it has: read under its lock, or a renewal that commits while this
+  -- call waits would be undone though its worker was told of it.
   if parks then
     select array_agg(d.found) into claims
     from unnest(writes) p
     cross join lateral (
       select w as found from underseal.wake w
       where w.chain_id = p.chain_id and w.member = p.member and w.kind = 'drive' and w.claimed_by is not null
-      limit 1) d
+      limit 1
+      for no key update) d
     where p.verb = 'park' and p.flaw is null;
   end if;
 
