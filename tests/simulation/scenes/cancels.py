@@ -119,4 +119,4 @@ def play(run: Play) -> None:
     run.caller("forks", forks, after=0.3)
 
 
-CANCELS: Final = scene("cancels", play, nodes=("a", "b", "starts", "forks"))
+CANCELS: Final = scene("cancels", play, optional=("b",), nodes=("a", "b", "starts", "forks"))

@@ -191,4 +191,4 @@ def prepare(stage: Stage) -> None:
         us.register(connection=stage.owner)
 
 
-FAMILIES: Final = scene("families", play, nodes=("a", "b", "asks", "boss"), prepare=prepare)
+FAMILIES: Final = scene("families", play, optional=("b",), nodes=("a", "b", "asks", "boss"), prepare=prepare)

@@ -128,4 +128,4 @@ def play(run: Play) -> None:
     run.caller("other", other, after=0.2)
 
 
-MESSAGES: Final = scene("messages", play, nodes=("a", "b", "one", "other"))
+MESSAGES: Final = scene("messages", play, optional=("b",), nodes=("a", "b", "one", "other"))

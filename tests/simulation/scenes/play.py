@@ -122,8 +122,7 @@ class Play:
         for name, (statuses, right) in self.ends.items():
             row = rows.get(name)
             if row is None:
-                # nodes stay away only while a plan is made smaller
-                if MISSING not in statuses and not self.sim.plan.without:
+                if MISSING not in statuses:
                     found.append(f"{name} was never started")
             elif row["status"] not in statuses:
                 found.append(f"expected {name} to be {' or '.join(statuses)}, found it {row['status']}")
@@ -242,7 +241,7 @@ def scene(
         play: adds the nodes, and says what is expected.
         nodes: which may be hit.
         also: what else is wrong after a run.
-        options: of `Scenario`.
+        options: of `Scenario`; `optional` are nodes without which all comes to the same.
     """
     runs: list[Play] = []
 
@@ -254,7 +253,7 @@ def scene(
         name,
         build,
         lambda _, stage: [*runs[0].faults(stage), *also(stage)],
-        **{"rest": rested, "nodes": tuple(nodes), "optional": tuple(nodes), **options},
+        **{"rest": rested, "nodes": tuple(nodes), **options},
     )
 
 

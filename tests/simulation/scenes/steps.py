@@ -113,4 +113,4 @@ def play(run: Play) -> None:
     run.caller("other", other, after=0.05)
 
 
-STEPS: Final = scene("steps", play, nodes=("a", "b", "a", "b", "one", "other"))
+STEPS: Final = scene("steps", play, optional=("b",), nodes=("a", "b", "a", "b", "one", "other"))
