@@ -101,28 +101,29 @@ class CabinetKeyStore:
         self._demand_served()
         drawers, rewrapped = self._cabinet.drawers(), 0
         unopened: list[str] = []
-        for number, drawer in enumerate(drawers, start=1):
+        for number, drawer in enumerate(drawers):
+            if number and number % batch == 0:
+                yield StoreRewrap(number, len(drawers), rewrapped, tuple(unopened))
             subject = self._cabinet.subject_of(drawer)
             for key in self._due(subject) if subject is not None else ():
                 done = self._rewrap(key)
                 rewrapped += done is True
                 unopened += [key.place.key_id] if done is None else []
-            if number % batch == 0 or number == len(drawers):
-                yield StoreRewrap(number, len(drawers), rewrapped, tuple(unopened))
+        yield StoreRewrap(len(drawers), len(drawers), rewrapped, tuple(unopened))
 
     def destroy(self, subject: str) -> Receipt:
         """Destroy every key of ``subject``."""
         demand_subject(subject)
         self._demand_pair()
         with self._cabinet.hold(subject) as drawer:
-            # From here on nobody mints, so what is listed next is everything there will ever be.
-            drawer.fence()
-            doomed = drawer.look().with_fences(self._fences.look(subject)).doomed
-            # Outside before anything is gone: a backup of the store from before knows nothing of it.
+            # Outside first: a backup of the store from before knows nothing of it, and once anybody has been told
+            # that a key is destroyed, nothing may bring it back. Nobody mints while the drawer is held, or after.
             with self._fences.hold(subject) as outside:
                 outside.fence()
+                doomed = drawer.look().with_fences(outside.look()).doomed
                 for tomb in doomed:
                     outside.bury(tomb)
+            drawer.fence()
             for tomb in doomed:
                 drawer.bury(tomb)
             drawer.clear()

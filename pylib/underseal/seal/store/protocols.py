@@ -72,9 +72,9 @@ class KeyStore(Protocol):
         ...
 
     def rewrap(self, batch: int = 100) -> Iterator[StoreRewrap]:
-        """Wrap what is under older masters under the active one, and tell after each ``batch`` of subjects (X8).
+        """Wrap what is under older masters under the active one; tell after each ``batch`` of subjects, and at the end.
 
-        It can be stopped anywhere and begun again. Keys that do not open here stay as they are and are listed.
+        It can be stopped anywhere and begun again (X8). Keys that do not open here stay as they are and are listed.
         """
         ...
 

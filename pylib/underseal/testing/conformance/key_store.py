@@ -112,6 +112,7 @@ class KeyStoreConformance:
         assert keys.find("anything else", "a") is None
         assert keys.was_destroyed("a") is False
         assert list(keys.subjects()) == []
+        assert list(keys.rewrap()) == [StoreRewrap(0, 0, 0, ())]
 
     @promise("X11")
     def test_a_minted_key_is_the_subject_s_for_everybody(self, store: KeyStoreHarness) -> None:
