@@ -17,6 +17,7 @@ import pytest
 from underseal.errors import SubjectErasingError
 from underseal.seal import Destroyed, FileKeyRing
 from underseal.seal.store import FileKeyStore, RingMaster, SubjectKey
+from underseal.seal.store.drawer import FileDrawer
 
 PROGRAM = """
 import json, os, signal, sys
@@ -218,3 +219,42 @@ def test_the_first_answer_of_a_store_finishes_what_is_fenced_outside(
             assert len(left) == 1
             finished += 1
     assert finished > 3
+
+
+@pytest.mark.clause("X10")
+def test_a_fence_alone_is_no_destruction(template: Path, doomed: list[SubjectKey]) -> None:
+    """Half-way, whoever has the store open is told that nothing opens any more, and not that it is done."""
+
+    def fail(_: str) -> None:
+        raise RuntimeError("not now")
+
+    watching = opened(template)
+    assert watching.was_destroyed("a") is False
+    master = RingMaster(FileKeyRing(template / "ring"))
+    failing = FileKeyStore(template / "keys", master, fences=template / "fences", derived=[fail])
+    with pytest.raises(RuntimeError, match="not now"):
+        failing.destroy("a")
+    assert isinstance(watching.find(doomed[0].key_id, "a"), Destroyed)
+    assert watching.was_destroyed("a") is False
+    assert {one.subject: one.state for one in watching.subjects()} == {"a": "erasing", "b": "live"}
+    opened(template).destroy("a")
+    assert watching.was_destroyed("a") is True
+
+
+@pytest.mark.clause("X10", "X12")
+def test_from_the_fence_on_every_key_is_destroyed(
+    template: Path, doomed: list[SubjectKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no tombstone is there yet: a destruction is seen as one."""
+    watching = opened(template)
+    watching.current("b")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("not now")
+
+    monkeypatch.setattr(FileDrawer, "bury", fail)
+    with pytest.raises(RuntimeError, match="not now"):
+        opened(template).destroy("a")
+    found = [watching.find(one.key_id, "a") for one in doomed]
+    assert found == [Destroyed(one.key_id, "subject") for one in doomed]
+    assert watching.was_destroyed("a") is False

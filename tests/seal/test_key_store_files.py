@@ -243,12 +243,12 @@ def test_a_copy_of_a_destroyed_key_is_not_served_and_is_removed_again(
     assert isinstance(running.find(made.key_id, "a"), Destroyed)
     assert running.replay() == ["a"]
     assert not path.exists()
-    # The tombstone alone is enough, whatever became of the fences in both places.
+    # The tombstone alone is enough, whatever became of the fences.
     path.write_bytes(kept)
     path.chmod(0o600)
     (path.parent / "fence").unlink()
     (path.parent / "receipt").unlink()
-    the_file(house.fences, "*/fence").unlink()
+    shutil.rmtree(house.fences / path.parent.name)
     assert isinstance(find(house, made), Destroyed)
     assert house.open().current("a") is None
 
@@ -412,3 +412,57 @@ def test_files_that_are_not_ours_are_left_alone(house: FileHarness, made: Subjec
     assert [one.subject for one in store.subjects()] == ["a"]
     assert isinstance(store.find(made.key_id, "a"), Key)
     assert list(store.rewrap())[-1].unopened == ()
+
+
+@pytest.mark.clause("X12")
+def test_a_replay_passes_by_what_is_settled(house: FileHarness, made: SubjectKey) -> None:
+    house.open().destroy("a")
+    assert house.open().replay() == []
+
+
+def test_a_directory_tells_only_the_subject_that_it_is_named_for(
+    house: FileHarness, made: SubjectKey
+) -> None:
+    """A file that a stranger left does not decide whose directory it is."""
+    (the_file(house.keys, "*/*.key").parent / "000000").write_text('{"subject": "b"}')
+    the_file(house.keys, "*/000000").chmod(0o600)
+    assert [one.subject for one in house.open().subjects()] == ["a"]
+
+
+def _synced(monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...]) -> list[str]:
+    """What is synced from now on, and the calls in between."""
+    done: list[str] = []
+
+    def noting(name: str) -> Callable[..., object]:
+        original = getattr(os, name)
+
+        def call(*given: object, **named: object) -> object:
+            path = Path(f"/proc/self/fd/{given[0]}").readlink() if name == "fsync" else None
+            if path is None or path.is_dir():
+                done.append(f"sync {path}" if path else name)
+            return original(*given, **named)
+
+        return call
+
+    for name in ("fsync", *calls):
+        monkeypatch.setattr(os, name, noting(name))
+    return done
+
+
+@pytest.mark.clause("X8", "X9")
+def test_what_a_rewrap_replaces_is_on_disk(
+    house: FileHarness, made: SubjectKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.rotate_master()
+    done = _synced(monkeypatch, ("rename",))
+    list(house.open().rewrap())
+    assert done[done.index("rename") + 1] == f"sync {the_file(house.keys, '*/*.key').parent}"
+
+
+@pytest.mark.clause("X9")
+def test_a_subject_s_directory_is_on_disk_before_its_first_file(
+    house: FileHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = _synced(monkeypatch, ("mkdir", "link"))
+    house.open().mint("a", named=())
+    assert done[:3] == ["mkdir", f"sync {house.keys}", "link"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,6 +107,13 @@ def test_a_master_shows_ids_alone(ring: MemoryKeyRing) -> None:
     assert master.holder({}) == "unknown"
 
 
+def test_neither_a_store_nor_a_master_is_copied(ring: MemoryKeyRing) -> None:
+    master = RingMaster(ring)
+    for one in (MemoryKeyStore(master), master):
+        with pytest.raises(TypeError, match="never pickled or copied"):
+            copy.copy(one)
+
+
 def test_a_batch_has_at_least_one_subject(ring: MemoryKeyRing) -> None:
     with pytest.raises(SealError, match="at least one subject"):
         list(MemoryKeyStore(RingMaster(ring)).rewrap(0))
@@ -116,3 +124,12 @@ def test_a_memory_store_under_the_fences_of_another_is_refused(ring: MemoryKeyRi
     store = MemoryKeyStore(RingMaster(ring), MemoryCabinet(), fences=MemoryCabinet())
     with pytest.raises(KeyStoreError, match="found those of another store"):
         store.current("a")
+
+
+@pytest.mark.clause("X11")
+def test_an_epoch_in_memory_is_taken_once(ring: MemoryKeyRing, cabinet: MemoryCabinet) -> None:
+    MemoryKeyStore(RingMaster(ring), cabinet).mint("a", named=())
+    with cabinet.hold("a") as drawer:
+        (first,) = drawer.look().keys
+        assert drawer.add(first) is False
+        assert drawer.look().keys == (first,)

@@ -17,7 +17,9 @@ import pytest
 from underseal.errors import SubjectErasingError
 from underseal.seal import Destroyed, FileKeyRing, Key, MemoryKeyRing
 from underseal.seal.store import FileKeyStore, KeyPlace, RingMaster, Wrapped
+from underseal.seal.store.cabinet import FileCabinet
 from underseal.seal.store.drawer import FileDrawer
+from underseal.seal.store.model import Contents
 
 # Each process says that it is ready, waits for the word, acts at once, and prints what it got.
 PROGRAM = """
@@ -205,6 +207,25 @@ def test_the_loser_of_a_race_takes_the_winner_s_key(case: Path, ring: MemoryKeyR
     late = over(case, _Interrupted(ring, win))
     assert [late.mint("a", named=()) if act == "mint" else late.rotate("a")] == won
     assert [len(subject.keys) for subject in store.subjects()] == [1 if act == "mint" else 2]
+
+
+@pytest.mark.clause("X11")
+def test_a_first_key_and_its_epoch_come_from_one_look(
+    case: Path, ring: MemoryKeyRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The race between looking and minting: a second look would find another's key, and make the next."""
+    late, winner = over(case, RingMaster(ring)), over(case, RingMaster(ring))
+    won: list[object] = []
+    original = FileCabinet.look
+
+    def look(self: FileCabinet, subject: str) -> Contents:
+        found = original(self, subject)
+        if self is late._cabinet and not won:
+            won.append(winner.mint("a", named=()))
+        return found
+
+    monkeypatch.setattr(FileCabinet, "look", look)
+    assert [late.mint("a", named=())] == won
 
 
 @pytest.mark.clause("X9")
