@@ -13,7 +13,8 @@ from underseal.cli._exits import FAILED, REFUSED, Stop, friendly
 from underseal.cli._json import print_json
 from underseal.cli._render import print_table, said
 from underseal.cli._session import confirm, json_option, keyring_option, needed, needed_ring, options, session
-from underseal.seal.keys import HELD_PURPOSES, PURPOSES, Destroyed, as_purpose
+from underseal.cli._subjects import demand_master_unneeded, fences_option, store_option, subjects
+from underseal.seal.keys import HELD_PURPOSES, PURPOSES, Destroyed, as_purpose, minted_purpose
 
 if TYPE_CHECKING:
     from underseal import FileKeyRing, KeyRing, KeyUse, RewrapProgress
@@ -180,16 +181,38 @@ def _demand_opened(last: RewrapProgress, as_json: bool) -> None:
 @keys.command()
 @click.argument("key_id", metavar="KEY")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
+@fences_option
 @options(keyring_option)
-def destroy(dsn: str | None, keyring: Path | None, key_id: str, yes: bool, as_json: bool) -> None:
+def destroy(
+    dsn: str | None,
+    keyring: Path | None,
+    store: Path | None,
+    fences: Path | None,
+    key_id: str,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Destroy a retired key for good. Refused while an open operation of the database needs it.
 
-    Only the database named is asked. Where several share a ring, rewrap and look at each of them first: keys list.
+    For a master key the store of subjects' keys is asked, with --store and --fences, and no database.
+
+    Only the database or store named is asked. Where several share a ring, rewrap and look at each of them first.
     """
     ring = _files(keyring)
     _demand_destroyable(ring, key_id)
     if isinstance(ring.find(key_id), Destroyed):
         # Only a copy of it is left, which a backup brought back.
+        ring.destroy(key_id)
+        _say_destroyed(key_id, as_json)
+        return
+    if minted_purpose(key_id) == "master":
+        demand_master_unneeded(key_id, store, fences, ring)
+        if not yes:
+            confirm(
+                f"Destroy master key {key_id} for good? No key of a subject under it can ever be opened again"
+            )
+            demand_master_unneeded(key_id, store, fences, ring)
         ring.destroy(key_id)
         _say_destroyed(key_id, as_json)
         return
@@ -234,5 +257,7 @@ def _demand_unneeded(uses: Iterable[KeyUse], key_id: str) -> None:
             "first: underseal keys rewrap",
         )  # fmt: skip
 
+
+keys.add_command(subjects)
 
 COMMANDS = (keys,)
