@@ -13,7 +13,7 @@ from tests.cli.shop import Ended
 from tests.cli.terminal import Terminal
 from tests.seal.key_store_harness import KmsMasters, kms
 from underseal.cli import main
-from underseal.seal import Destroyed, FileKeyRing
+from underseal.seal import Destroyed, FileKeyRing, MemoryKeyRing
 from underseal.seal.store import FileKeyStore, RingMaster
 
 
@@ -166,3 +166,20 @@ def test_the_master_may_be_in_kms(vault: Vault) -> None:
         ).json
         assert told["rewrapped"] == 1
         assert vault.run("subjects", "list", "--json").json[0]["keys"][0]["master"] == next_arn
+
+
+@pytest.mark.clause("X8")
+def test_a_master_that_is_needed_once_a_person_has_answered_is_kept(vault: Vault) -> None:
+    old = vault.ring.active("master").id
+    kept = (vault.ring.path / "master.000001.key").read_bytes()
+    vault.run("rotate", "master")
+    terminal = Terminal(["keys", "destroy", old], vault.env)
+    terminal.wait_for(f"Destroy {old} for good?")
+    # A process that has not seen the rotation yet.
+    stale = MemoryKeyRing([key for key in vault.ring.live("master") if key.id == old])
+    keys, fences = vault.env["UNDERSEAL_SUBJECT_KEYS"], vault.env["UNDERSEAL_SUBJECT_FENCES"]
+    FileKeyStore(keys, RingMaster(stale), fences=fences).mint("a", named=())
+    terminal.type("y\n")
+    code, screen = terminal.end()
+    assert (code, "found 1 keys" in screen) == (4, True), screen
+    assert (vault.ring.path / "master.000001.key").read_bytes() == kept

@@ -16,6 +16,7 @@ from underseal.cli._session import confirm, json_option, keyring_option, needed,
 from underseal.cli._visible import visible
 
 if TYPE_CHECKING:
+    from underseal.seal import FileKeyRing
     from underseal.seal.store import FileKeyStore, Master, StoreRewrap
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -133,22 +134,34 @@ def destroy(subject: str, yes: bool, as_json: bool, **given: Any) -> None:
     _say(receipt, f"{subject} is fenced for good. Destroyed: {ids}.", as_json)
 
 
-def demand_master_unneeded(key_id: str, store: Path | None, fences: Path | None, ring: Any) -> None:
-    """Let a retired master key be destroyed only where the store that was named has no key under it.
+def destroy_master(
+    key_id: str, store: Path | None, fences: Path | None, ring: FileKeyRing, yes: bool
+) -> None:
+    """Destroy a retired master key, if the store that was named has no key under it.
 
     Parameters:
         key_id: the master.
         store, fences: the store's directories.
-        ring: the key ring.
+        ring: the ring that has it.
+        yes: whether nobody is asked.
 
     Errors:
-        click.UsageError: no store was named.
+        click.UsageError: no store was named, or nobody is there to be asked.
         Stop: a key is under it.
     """
     from underseal.seal.store import FileKeyStore, RingMaster
 
     given = {"store": store, "fences": fences}
     kept = FileKeyStore(_place(given, "store"), RingMaster(ring), fences=_place(given, "fences"))
+    _demand_unneeded(kept, key_id)
+    if not yes:
+        confirm(f"Destroy {key_id} for good? No key of a subject that it wrapped can ever be opened again")
+        # A service that has not seen the rotation yet may have minted while the question stood there.
+        _demand_unneeded(kept, key_id)
+    ring.destroy(key_id)
+
+
+def _demand_unneeded(kept: FileKeyStore, key_id: str) -> None:
     needed_by = sum(key.master == key_id for one in kept.subjects() for key in one.keys)
     if needed_by:
         raise Stop(

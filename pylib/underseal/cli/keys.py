@@ -13,7 +13,7 @@ from underseal.cli._exits import FAILED, REFUSED, Stop, friendly
 from underseal.cli._json import print_json
 from underseal.cli._render import print_table, said
 from underseal.cli._session import confirm, json_option, keyring_option, needed, needed_ring, options, session
-from underseal.cli._subjects import demand_master_unneeded, fences_option, store_option, subjects
+from underseal.cli._subjects import destroy_master, fences_option, store_option, subjects
 from underseal.seal.keys import HELD_PURPOSES, PURPOSES, Destroyed, as_purpose, minted_purpose
 
 if TYPE_CHECKING:
@@ -207,13 +207,7 @@ def destroy(
         _say_destroyed(key_id, as_json)
         return
     if minted_purpose(key_id) == "master":
-        demand_master_unneeded(key_id, store, fences, ring)
-        if not yes:
-            confirm(
-                f"Destroy master key {key_id} for good? No key of a subject under it can ever be opened again"
-            )
-            demand_master_unneeded(key_id, store, fences, ring)
-        ring.destroy(key_id)
+        destroy_master(key_id, store, fences, ring, yes)
         _say_destroyed(key_id, as_json)
         return
     with session(dsn, ring) as here:
