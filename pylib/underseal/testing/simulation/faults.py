@@ -89,6 +89,13 @@ class Plan:
     weather: Weather = field(default_factory=Weather)
     without: frozenset[str] = frozenset()
 
+    def __repr__(self) -> str:
+        """As Python, to be pasted into a test."""
+        lines = [f"    {fault!r}," for fault in self.faults]
+        faults = "\n".join(["(", *lines, ")"]) if lines else "()"
+        without = f", without=frozenset({sorted(self.without)!r})" if self.without else ""
+        return f"Plan({self.seed}, {faults}, {self.weather!r}{without})"
+
     @classmethod
     def draw(cls, seed: int, nodes: Sequence[str], *, calls: int, most: int, longest: float) -> Plan:
         """What a seed says.

@@ -264,9 +264,13 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         task.life = life = (context or copy_context()).get(_life, self.base)
         self._tasks.append((life, task))
         if len(self._tasks) > self._prune_at:
-            self._tasks = [one for one in self._tasks if not one[1].done()]
+            self.forget_ended()
             self._prune_at = 256 + 2 * len(self._tasks)
         return task
+
+    def forget_ended(self) -> None:
+        """Let go of the tasks that have ended: an error of theirs that nobody waited for is told now."""
+        self._tasks = [one for one in self._tasks if not one[1].done()]
 
     def run_in_executor(  # type: ignore[override]
         self,
@@ -309,7 +313,7 @@ class SimLoop(asyncio.BaseEventLoop, OneThread):
         """End what is left where it stands. Its `finally` blocks run now, and reach nothing any more."""
         if self.is_closed():
             return
-        self._tasks = [one for one in self._tasks if not one[1].done()]  # unheard errors are told now
+        self.forget_ended()
         for life, _ in self._tasks:
             life.gone = True
         asyncio._set_running_loop(self)

@@ -291,7 +291,7 @@ def _outcome(result: Any, error: BaseException | None) -> str:
         return ""
     names = [result.fname(place) for place in range(result.nfields)]
     if b"outcome" not in names:
-        return f"{result.ntuples} rows"
+        return "1 row" if result.ntuples == 1 else f"{result.ntuples} rows"
     found: dict[str, int] = {}
     for row in range(result.ntuples):
         said = [result.get_value(row, names.index(name)) for name in (b"outcome", b"reason") if name in names]

@@ -15,7 +15,7 @@ from underseal.testing.simulation.faults import Plan
 from underseal.testing.simulation.server import Server
 from underseal.testing.simulation.stage import Stage
 from underseal.testing.simulation.trace import Trace
-from underseal.testing.simulation.world import Simulation
+from underseal.testing.simulation.world import Effect, Simulation
 
 _LOGGER: Final = "underseal"
 
@@ -66,6 +66,7 @@ class Report:
         trace: who did what, when.
         calls: how many calls were made.
         seconds: of the simulation.
+        effects: what nodes did outside the database.
     """
 
     scenario: str
@@ -74,15 +75,20 @@ class Report:
     trace: Trace
     calls: int
     seconds: float
+    effects: list[Effect] = field(default_factory=list)
 
     def __str__(self) -> str:
         """What a person needs to see what went wrong, and to see it again."""
-        lines = [f"{self.scenario}, seed {self.plan.seed}: {len(self.faults)} faults found"]
+        lines = [f"{self.scenario}, seed {self.plan.seed}: {_counted(len(self.faults))}"]
         lines += [f"  {fault}" for fault in self.faults]
         lines += [f"weather: {self.plan.weather}", "what went wrong on purpose:"]
         lines += [f"  {fault}" for fault in self.plan.faults] or ["  nothing"]
         lines += [f"without: {', '.join(sorted(self.plan.without))}"] if self.plan.without else []
         return "\n".join([*lines, "", str(self.trace)])
+
+
+def _counted(findings: int) -> str:
+    return {0: "nothing is wrong", 1: "1 thing is wrong"}.get(findings, f"{findings} things are wrong")
 
 
 def simulate(scenario: Scenario, stage: Stage, plan: Plan | int) -> Report:
@@ -105,7 +111,15 @@ def simulate(scenario: Scenario, stage: Stage, plan: Plan | int) -> Report:
         finally:
             simulation.close()
     found = [*simulation.faults, *scenario.audit(simulation, stage)]
-    return Report(scenario.name, plan, found, simulation.trace, simulation.calls, simulation.loop.now)
+    return Report(
+        scenario.name,
+        plan,
+        found,
+        simulation.trace,
+        simulation.calls,
+        simulation.loop.now,
+        simulation.effects,
+    )
 
 
 def shrink(scenario: Scenario, stage: Stage, plan: Plan) -> Report:

@@ -226,6 +226,7 @@ class Simulation:
         self.note(life.title, "ends", "" if error is None else f"{type(error).__name__}: {error}"[:200])
         if node.life is not life:
             return
+        self.loop.forget_ended()
         self._bury(node)
         if error is None:
             node.over = True
