@@ -33,11 +33,21 @@ def play(
         mains: what each node does.
     """
 
+    return simulate(toy(nodes(**mains)), stage, Plan(seed, faults, weather))
+
+
+def nodes(**mains: Main) -> Callable[[Simulation], None]:
+    """What `Scenario.build` asks for: these nodes.
+
+    Parameters:
+        mains: what each node does.
+    """
+
     def build(simulation: Simulation) -> None:
         for name, main in mains.items():
             simulation.node(name, main)
 
-    return simulate(toy(build), stage, Plan(seed, faults, weather))
+    return build
 
 
 def toy(build: Callable[[Simulation], None], **options: Any) -> Scenario:
