@@ -187,7 +187,7 @@ TRACE = """
   order by 1
 """
 LOCKS = """
-  select l.locktype, l.relation::regclass::text as relation, l.mode, l.granted, l.fastpath,
+  select l.locktype, l.relation::regclass::text as relation, l.mode, l.granted,
     l.page is not null or l.tuple is not null as of_a_row, l.virtualxid is null as other
   from pg_locks l
   where l.pid = pg_backend_pid() and l.relation is distinct from 'pg_locks'::regclass

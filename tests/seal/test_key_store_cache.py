@@ -77,6 +77,7 @@ def test_a_full_cache_forgets_what_was_not_used_for_longest() -> None:
     assert [cache.get(place) for place in (one, two, three)] == [first, None, third]
 
 
+@pytest.mark.clause("X12")
 def test_an_eviction_takes_one_subject_s_keys_and_what_was_being_read() -> None:
     cache = KeyCache()
     (one, first), (other, second) = entry(1), entry(1, "b")

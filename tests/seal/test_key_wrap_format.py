@@ -108,6 +108,7 @@ def test_a_wrapped_key_of_another_length_is_none(size: int) -> None:
         seal(bytes(33), MASTER, fmt=KEY_WRAP, place=PLACE.elements, origin=PLACE.key_id)
 
 
+@pytest.mark.clause("M19")
 @pytest.mark.parametrize("epoch", ["0", "01", "", "-1", "1.0"])
 def test_an_epoch_has_one_text(epoch: str) -> None:
     with pytest.raises(SealError, match="the epoch of its place"):

@@ -44,6 +44,7 @@ TIDIED = ("EXECUTION_CANCELLED", {"reason": None}, "other", 5)
 DONE = ("EXECUTION_COMPLETED", {"output": None}, "other", 5)
 
 
+@pytest.mark.clause("T3b")
 @pytest.mark.parametrize("control", [FORCED, MIGRATED], ids=["cancelled by force", "migrated"])
 @pytest.mark.parametrize("began", [3, 7], ids=["under way", "begun before it was told"])
 def test_a_driver_that_was_shut_out_by_a_caller_may_do_in_vain_what_it_does_until_it_is_told(
@@ -53,6 +54,7 @@ def test_a_driver_that_was_shut_out_by_a_caller_may_do_in_vain_what_it_does_unti
     assert found(books(BEGUN, control, fences=fences, began=began)) == []
 
 
+@pytest.mark.clause("T3b")
 @pytest.mark.parametrize("end", [TIDIED, DONE], ids=["tidied up", "completed"])
 def test_a_driver_that_was_shut_out_by_another_driver_may_not(end: Any) -> None:
     fences = [("caller", 1), ("driver", 3), ("other", 4)]
@@ -61,16 +63,19 @@ def test_a_driver_that_was_shut_out_by_another_driver_may_not(end: Any) -> None:
     )
 
 
+@pytest.mark.clause("T3b")
 def test_who_never_held_the_fence_may_not_either() -> None:
     fences = [("caller", 1), ("other", 3), ("caller", 4)]
     assert "driver did step 1" in str(found(books(BEGUN, FORCED, fences=fences, began=7)))
 
 
+@pytest.mark.clause("T3b")
 def test_who_was_shut_out_by_a_driver_is_not_excused_by_what_a_caller_did_to_that_one() -> None:
     fences = [("caller", 1), ("driver", 2), ("other", 3), ("caller", 4)]
     assert "driver did step 1" in str(found(books(BEGUN, FORCED, fences=fences, began=7)))
 
 
+@pytest.mark.clause("T3b")
 @pytest.mark.parametrize(
     ("event", "wrong"),
     [
