@@ -97,8 +97,12 @@ def _ready(socket: int, state: Any, milliseconds: int) -> int:
     )
 
 
-def _wait_for_its_end(pgconn: Any) -> None:
-    """Read until the backend has closed its end, the last thing it does: its locks are free then."""
+def wait_for_its_end(pgconn: Any) -> None:
+    """Read until the backend has closed its end, the last thing it does: its locks are free then.
+
+    Parameters:
+        pgconn: a connection whose backend was told to end.
+    """
     poll = select.poll()
     poll.register(pgconn.socket, select.POLLIN)
     while poll.poll(_END):
@@ -208,7 +212,7 @@ class Server:
             for pid in pids:
                 self.brake.release(pid)
         for pgconn in living:
-            _wait_for_its_end(pgconn)
+            wait_for_its_end(pgconn)
         for pgconn in pgconns:
             pgconn.finish()
 
