@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from contextlib import suppress
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from tests.simulation.toys import ask, count, lines, play, read, words, write
+from underseal.testing import wait_until
 from underseal.testing.simulation import CALM, Fault, Node, Stage, Weather
+from underseal.testing.simulation.brake import Brake
 
 GOLDEN = """\
 toy, seed 1: nothing is wrong
@@ -26,6 +31,16 @@ what went wrong on purpose:
     1.0039  hello#1      ends
     2.5034  reader#1     does saw
     2.5034  reader#1     ends"""
+
+
+def ours(stage: Stage) -> bool:
+    """Whether the server's processes are this machine's and may be stopped, found out in another way than `Brake`'s."""
+    (found,) = stage.ask("select pg_backend_pid() as pid")
+    try:
+        os.kill(found["pid"], 0)
+        return Path(f"/proc/{found['pid']}/comm").read_text(encoding="utf-8").startswith("postgres")
+    except OSError:
+        return False
 
 
 @pytest.mark.clause("T2a")
@@ -139,6 +154,9 @@ def test_whoever_waits_for_a_lock_goes_on_when_its_holder_commits(stage: Stage) 
 
 @pytest.mark.clause("T2d")
 def test_those_who_wait_for_each_other_in_a_row_go_on_in_turn(stage: Stage) -> None:
+    if not ours(stage):
+        pytest.skip("the server runs elsewhere, or as somebody whose processes we may not stop")
+
     async def main(node: Node, after: float) -> None:
         await asyncio.sleep(after)
         await count(node, "one")
@@ -275,3 +293,35 @@ def test_calm_weather_leaves_nothing_open_and_is_never_late(stage: Stage) -> Non
     ended = [max(one.at for one in report.trace.entries if one.what == "ends") for report in (calm, rough)]
     assert ended[0] < 0.1
     assert ended[1] > 1
+
+
+@pytest.mark.clause("T2d")
+def test_nothing_but_a_backend_of_the_database_is_ever_held(stage: Stage) -> None:
+    if not ours(stage):
+        pytest.skip("the server runs elsewhere, or as somebody whose processes we may not stop")
+    (found,) = stage.ask("select pg_backend_pid() as pid, current_database() as name")
+    with subprocess.Popen(["sleep", "600"]) as other:
+        backend = Brake(found["pid"], found["name"])
+        nobody = Brake(2**22 + 1, found["name"])
+        sleeper = Brake(other.pid, found["name"])
+        other.terminate()
+
+    assert [backend.works, nobody.works, sleeper.works] == [True, False, False]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="what a process does is read there")
+def test_who_is_held_stands_still_until_all_are_let_go(stage: Stage) -> None:
+    with subprocess.Popen(["sleep", "600"]) as other:
+        (found,) = stage.ask("select pg_backend_pid() as pid, current_database() as name")
+        brake = Brake(found["pid"], found["name"])
+        brake.works = True
+        brake.hold(other.pid)
+        wait_until(lambda: _state(other.pid) == "T")
+        brake.release_all()
+        wait_until(lambda: _state(other.pid) == "S")
+        brake.release(other.pid)
+        other.terminate()
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
