@@ -64,6 +64,7 @@ def test_a_node_that_crashes_after_its_call_never_learns_that_it_was_carried_out
     report = play(stage, (Fault("crash-after", "a", 1, 3.0),), a=main)
 
     assert heard(report) == [("finds", ["a"])]
+    assert [what for who, what, _ in lines(report) if who == "a#1"][-1] == "is killed"
 
 
 @pytest.mark.clause("T2b")

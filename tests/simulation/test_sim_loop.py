@@ -166,6 +166,28 @@ def test_a_killed_life_does_nothing_any_more(loop: SimLoop) -> None:
     assert seen == []
 
 
+@pytest.mark.clause("T2b")
+def test_what_a_killed_life_was_about_to_do_is_not_done(loop: SimLoop) -> None:
+    seen: list[str] = []
+    lives: list[Life] = []
+
+    async def kills() -> None:
+        await asyncio.sleep(1)
+        loop.kill(lives[0])
+
+    async def next_in_turn() -> None:
+        await asyncio.sleep(1)
+        seen.append("done")
+
+    async def main() -> None:
+        await asyncio.gather(kills(), next_in_turn())
+
+    lives.append(life(loop, "a", main))
+    until(loop, 10)
+
+    assert seen == []
+
+
 def test_a_life_that_stands_still_can_be_killed(loop: SimLoop) -> None:
     seen: list[float] = []
 

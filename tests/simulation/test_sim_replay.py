@@ -214,10 +214,11 @@ def test_warnings_are_in_the_trace_and_nowhere_else(stage: Stage, caplog: pytest
 @pytest.mark.clause("T2c")
 def test_what_the_dead_do_when_they_are_cleared_away_is_not_heard(stage: Stage) -> None:
     async def main(node: Node) -> None:
+        life = node.lives
         try:
-            await write(node, f"life {node.lives}")
+            await write(node, f"life {life}")
         finally:
-            if node.lives == 1:
+            if life == 1:
                 node.simulation.effect("a finally block")
                 node.simulation.wrong("a finally block")
                 logging.getLogger("underseal.flow").warning("a finally block")

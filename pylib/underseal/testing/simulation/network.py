@@ -118,8 +118,6 @@ class Call:
 
     def _arrive(self) -> None:
         simulation = self.simulation
-        if self.life.gone and not self.despite:
-            return
         if self.connection.severed:
             self._fail()
             return
