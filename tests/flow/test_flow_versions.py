@@ -76,7 +76,9 @@ async def _data(w: World, execution: str, kind: str) -> list[Any]:
 
 
 @pytest.mark.clause("E5b")
-async def test_an_instant_is_kept_through_a_divergence(timed: World, clock: TestClock) -> None:
+async def test_an_instant_is_kept_through_a_divergence(
+    timed: World, clock: TestClock, caplog: pytest.LogCaptureFixture
+) -> None:
     @flow("f")
     async def two_waits(ctx: Ctx) -> Any:
         picked = await asyncio.gather(ctx.select(ctx.sleep(hours=1)), ctx.select(ctx.receive("a")))
@@ -91,6 +93,9 @@ async def test_an_instant_is_kept_through_a_divergence(timed: World, clock: Test
     bad = timed.node(wrong)
     await timed.send(execution, "a")
     await until(lambda: _data(timed, execution, "FLOW_DIVERGED"))
+    assert [
+        said.message for said in caplog.records if f"execution {execution} has diverged: " in said.message
+    ]
     await timed.parks(execution)
     park = (await timed.data(execution, "EXECUTION_SUSPENDED"))[-1]["waits"]
     assert [one["wait"] for one in park] == ["1:select", "diverged"]

@@ -331,11 +331,13 @@ class Drive:
 
     def _part(self, flaw: FlowDiverged, recorded: dict[str, list[dict[str, Any]]]) -> None:
         """Park as diverged: what the log waits for stays, with its instants, beside a gate for who mends the code."""
-        log.error(
-            "execution %s has diverged: %s; deploy code that fits its log, then resume it at %s or migrate it",
-            self.execution_id, flaw, DIVERGED_GATE,
-            extra={"execution_id": self.execution_id, "flow": self.flow.name, "outcome": "diverged"},
-        )  # fmt: skip
+        # who may have lost the execution sees what another wrote beside what it began itself: no flaw of the code
+        if self.runtime.keeper.holds(self.execution_id):
+            log.error(
+                "execution %s has diverged: %s; deploy code that fits its log, then resume it at %s or migrate it",
+                self.execution_id, flaw, DIVERGED_GATE,
+                extra={"execution_id": self.execution_id, "flow": self.flow.name, "outcome": "diverged"},
+            )  # fmt: skip
         self._parted = True
         self._stop_effects()
         told = {
