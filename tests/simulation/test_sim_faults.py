@@ -226,6 +226,7 @@ def test_a_node_that_ends_by_an_error_of_its_own_is_a_finding_and_begins_again(s
     assert [who for who, what, _ in lines(report) if what == "begins"] == ["a#1", "a#2", "a#3"]
 
 
+@pytest.mark.clause("T2c")
 def test_an_error_in_a_task_that_nobody_waits_for_is_a_finding(stage: Stage) -> None:
     async def fails() -> None:
         raise KeyError("mine")

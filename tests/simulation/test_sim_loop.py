@@ -124,6 +124,7 @@ def test_what_reaches_a_life_that_stands_still_waits(loop: SimLoop) -> None:
     assert seen == [("hello", 6)]
 
 
+@pytest.mark.clause("T2b")
 def test_of_two_stalls_the_longer_counts(loop: SimLoop) -> None:
     seen: list[float] = []
     resumed: list[float] = []
@@ -250,6 +251,7 @@ def test_it_is_told_when_nothing_will_ever_happen_again(loop: SimLoop) -> None:
 
 
 @pytest.mark.parametrize("pause", [0.0, 1e-18])
+@pytest.mark.clause("T2a")
 def test_it_is_told_when_the_time_will_never_go_on(loop: SimLoop, pause: float) -> None:
     async def main() -> None:
         await asyncio.sleep(1)

@@ -261,6 +261,7 @@ def test_a_transaction_whose_node_is_killed_ends_and_frees_its_locks(stage: Stag
     assert 2 < counted < 2.1, "and not only when somebody calls next"
 
 
+@pytest.mark.clause("T2a")
 def test_a_connection_left_in_the_middle_of_a_transaction_is_not_used_again(stage: Stage) -> None:
     async def main(node: Node) -> None:
         assert node.pool is not None

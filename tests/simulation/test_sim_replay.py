@@ -177,6 +177,7 @@ def test_seeds_come_in_chunks_that_the_environment_may_change(monkeypatch: pytes
     assert marks == {"soak", "parametrize"}
 
 
+@pytest.mark.clause("T2a")
 def test_a_run_that_never_comes_to_rest_is_told(stage: Stage) -> None:
     async def sleeps(node: Node) -> None:
         await node.patiently(lambda: write(node, "word"))
