@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +18,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pytest_postgresql import factories
 from pytest_postgresql.executors import NoopExecutor
-from pytest_postgresql.janitor import DatabaseJanitor
 
+from tests.databases import own_database
 from underseal.foundation.server import THROWAWAY, Server, embedded_server
 from underseal.testing import OWNER, DictConnection, TestClock, TestDatabase, in_memory, install, unique_name
 
@@ -84,36 +83,17 @@ def _install(*, host: str, port: int, user: str, dbname: str, password: str, **_
 template = factories.postgresql_noproc(depends_on="server", dbname=unique_name("underseal"), load=[_install])
 
 
-@contextmanager
-def _database(server: Server, template: str | None) -> Iterator[TestDatabase]:
-    database = TestDatabase(server, unique_name("test"))
-    janitor = DatabaseJanitor(
-        user=server.user,
-        host=server.host,
-        port=server.port,
-        password=server.password,
-        dbname=database.name,
-        template_dbname=template,
-    )
-    try:
-        with janitor:
-            yield database
-            database.close_connections()
-    finally:
-        database.drop_roles()
-
-
 @pytest.fixture
 def database(postgres: Server, template: NoopExecutor) -> Iterator[TestDatabase]:
     """A database of this test's own with the kernel installed by `underseal_owner`."""
-    with _database(postgres, template.template_dbname) as database:
+    with own_database(postgres, template) as database:
         yield database
 
 
 @pytest.fixture
 def empty_database(postgres: Server) -> Iterator[TestDatabase]:
     """A database of this test's own without the kernel."""
-    with _database(postgres, None) as database:
+    with own_database(postgres, None) as database:
         yield database
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 from pytest_postgresql.executors import NoopExecutor
-from pytest_postgresql.janitor import DatabaseJanitor
 
 from tests.crash import witness
 from tests.crash.flows import Pay, Payment, principal
 from tests.crash.nursery import Nursery
 from tests.crash.stage import Stage
+from tests.databases import own_database
 from underseal import FileKeyRing, Principal, Underseal
 from underseal.foundation.server import Server
-from underseal.testing import OWNER, TestDatabase, unique_name
+from underseal.testing import OWNER, TestDatabase
 
 
 @pytest.fixture(scope="session")
@@ -38,16 +38,7 @@ def crash_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def crash_database(postgres: Server, template: NoopExecutor, crash_keys: Path) -> Iterator[TestDatabase]:
     """The database that all crash tests share, with witnesses in it."""
-    database = TestDatabase(postgres, unique_name("crash"))
-    janitor = DatabaseJanitor(
-        user=postgres.user,
-        host=postgres.host,
-        port=postgres.port,
-        password=postgres.password,
-        dbname=database.name,
-        template_dbname=template.template_dbname,
-    )
-    with janitor:
+    with own_database(postgres, template, "crash") as database:
         database.connect().execute(witness.INSTALL)
         with Underseal(
             database.conninfo_as(OWNER), keys=FileKeyRing(crash_keys), principals=principal
@@ -59,7 +50,6 @@ def crash_database(postgres: Server, template: NoopExecutor, crash_keys: Path) -
 
             client.register()
         yield database
-        database.close_connections()
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from psycopg import sql
 from pytest_postgresql.executors import NoopExecutor
-from pytest_postgresql.janitor import DatabaseJanitor
 
+from tests.databases import own_database
 from tests.flow.nodes import World, a_world
 from underseal.foundation.server import Server
-from underseal.testing import TestClock, TestDatabase, unique_name
+from underseal.testing import TestClock, TestDatabase
 
 TABLES = (
     "select c.relname from pg_class c where c.relnamespace = 'underseal'::regnamespace and c.relkind = 'r'"
@@ -42,16 +42,7 @@ def emptying(database: TestDatabase) -> sql.Composed:
 @pytest.fixture(scope="session")
 def flow_database(postgres: Server, template: NoopExecutor) -> Iterator[tuple[TestDatabase, sql.Composed]]:
     """The database that most tests of this room use one after the other, and the statement that empties it."""
-    database = TestDatabase(postgres, unique_name("flow"))
-    janitor = DatabaseJanitor(
-        user=postgres.user,
-        host=postgres.host,
-        port=postgres.port,
-        password=postgres.password,
-        dbname=database.name,
-        template_dbname=template.template_dbname,
-    )
-    with janitor:
+    with own_database(postgres, template, "flow") as database:
         yield database, emptying(database)
 
 

@@ -6,33 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 from pytest_postgresql.executors import NoopExecutor
-from pytest_postgresql.janitor import DatabaseJanitor
 
+from tests.databases import own_database
 from tests.held.sql.kernel import Kernel
 from tests.races.arena import Arena
 from tests.races.log_rivals import Ring, Rival
 from underseal.foundation.server import Server
-from underseal.testing import OWNER, TestClock, TestDatabase, unique_name
+from underseal.testing import OWNER, TestClock
 
 
 @pytest.fixture(scope="session")
 def ring(postgres: Server, template: NoopExecutor) -> Iterator[Arena]:
     """The database and the sessions that all races share; what they do is committed."""
-    database = TestDatabase(postgres, unique_name("races"))
-    janitor = DatabaseJanitor(
-        user=postgres.user,
-        host=postgres.host,
-        port=postgres.port,
-        password=postgres.password,
-        dbname=database.name,
-        template_dbname=template.template_dbname,
-    )
-    with janitor:
+    with own_database(postgres, template, "races") as database:
         clock = TestClock(database)
         # Who waits longer than this waits for ever: a test fails then and does not hang.
         a, b, c = (Kernel(database.connect(OWNER, options="-c lock_timeout=8s"), clock) for _ in range(3))
         yield Arena(a, b, c, database.connect(), clock)
-        database.close_connections()
 
 
 @pytest.fixture
@@ -46,17 +36,7 @@ def arena(ring: Arena) -> Arena:
 @pytest.fixture(scope="session")
 def log_ring(postgres: Server, template: NoopExecutor) -> Iterator[Ring]:
     """The database and the sessions that all races for executions share; what they do is committed."""
-    database = TestDatabase(postgres, unique_name("logs"))
-    janitor = DatabaseJanitor(
-        user=postgres.user,
-        host=postgres.host,
-        port=postgres.port,
-        password=postgres.password,
-        dbname=database.name,
-        template_dbname=template.template_dbname,
-    )
-    with janitor:
+    with own_database(postgres, template, "logs") as database:
         clock = TestClock(database)
         a, b, c = (Rival(database.connect(OWNER, options="-c lock_timeout=8s"), name) for name in "abc")
         yield Ring(a, b, c, database.connect(), clock, database)
-        database.close_connections()

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 from pytest_postgresql.executors import NoopExecutor
-from pytest_postgresql.janitor import DatabaseJanitor
 
+from tests.databases import own_database
 from underseal.foundation.server import Server
-from underseal.testing import TestDatabase, unique_name
 from underseal.testing.simulation import Stage
 
 
@@ -30,20 +29,7 @@ def own_stage(postgres: Server, template: NoopExecutor) -> Iterator[Stage]:
 
 @contextmanager
 def _staged(postgres: Server, template: NoopExecutor) -> Iterator[Stage]:
-    database = TestDatabase(postgres, unique_name("stage"))
-    janitor = DatabaseJanitor(
-        user=postgres.user,
-        host=postgres.host,
-        port=postgres.port,
-        password=postgres.password,
-        dbname=database.name,
-        template_dbname=template.template_dbname,
-    )
-    try:
-        with janitor:
-            stage = Stage(database)
-            yield stage
-            stage.server.close()
-            database.close_connections()
-    finally:
-        database.drop_roles()
+    with own_database(postgres, template, "stage") as database:
+        stage = Stage(database)
+        yield stage
+        stage.server.close()

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from pytest_postgresql.executors import NoopExecutor
-from pytest_postgresql.janitor import DatabaseJanitor
 
+from tests.databases import own_database
 from tests.simulation.flow_house import FlowHouse
 from underseal.foundation.server import Server
-from underseal.testing import TestDatabase, unique_name
 from underseal.testing.audit import Books, audit
 from underseal.testing.audit.books import Row
 
@@ -21,16 +20,7 @@ from underseal.testing.audit.books import Row
 @pytest.fixture(scope="module")
 def sound(postgres: Server, template: NoopExecutor) -> Iterator[Books]:
     """Their books."""
-    database = TestDatabase(postgres, unique_name("flows"))
-    janitor = DatabaseJanitor(
-        user=postgres.user,
-        host=postgres.host,
-        port=postgres.port,
-        password=postgres.password,
-        dbname=database.name,
-        template_dbname=template.template_dbname,
-    )
-    with janitor:
+    with own_database(postgres, template, "flows") as database:
         house = FlowHouse(database)
 
         async def live() -> None:
@@ -39,7 +29,6 @@ def sound(postgres: Server, template: NoopExecutor) -> Iterator[Books]:
 
         asyncio.run(live())
         yield house.books()
-        database.close_connections()
 
 
 def test_the_audit_has_nothing_against_them(sound: Books) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from pytest_postgresql.executors import NoopExecutor
-from pytest_postgresql.janitor import DatabaseJanitor
 
+from tests.databases import own_database
 from tests.simulation.held_house import House
 from underseal.foundation.server import Server
-from underseal.testing import TestDatabase, unique_name
 from underseal.testing.audit import audit
 from underseal.testing.audit.books import Row
 
@@ -21,16 +20,7 @@ from underseal.testing.audit.books import Row
 @pytest.fixture(scope="module")
 def house(postgres: Server, template: NoopExecutor) -> Iterator[House]:
     """One in which everything has happened."""
-    database = TestDatabase(postgres, unique_name("house"))
-    janitor = DatabaseJanitor(
-        user=postgres.user,
-        host=postgres.host,
-        port=postgres.port,
-        password=postgres.password,
-        dbname=database.name,
-        template_dbname=template.template_dbname,
-    )
-    with janitor:
+    with own_database(postgres, template, "house") as database:
         house = House(database)
 
         async def live() -> None:
@@ -39,7 +29,6 @@ def house(postgres: Server, template: NoopExecutor) -> Iterator[House]:
 
         asyncio.run(live())
         yield house
-        database.close_connections()
 
 
 class Ledger:

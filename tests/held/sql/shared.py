@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from pytest_postgresql.janitor import DatabaseJanitor
-
+from tests.databases import own_database
 from tests.held.sql.kernel import Kernel
 from underseal.foundation.server import Server
-from underseal.testing import OWNER, TestClock, TestDatabase, unique_name
+from underseal.testing import OWNER, TestClock
 
 
 @contextmanager
@@ -21,18 +20,8 @@ def shared_kernel(server: Server, template: str | None) -> Iterator[Kernel]:
         server: where.
         template: name of the database to clone.
     """
-    database = TestDatabase(server, unique_name("shared"))
-    janitor = DatabaseJanitor(
-        user=server.user,
-        host=server.host,
-        port=server.port,
-        password=server.password,
-        dbname=database.name,
-        template_dbname=template,
-    )
-    with janitor:
+    with own_database(server, template, "shared") as database:
         yield Kernel(database.connect(), TestClock(database))
-        database.close_connections()
 
 
 @contextmanager
