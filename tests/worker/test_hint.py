@@ -60,14 +60,7 @@ def test_a_vote_lets_a_worker_run_at_once(make_works: Callable[..., Works]) -> N
         wait_until(lambda: works.info(started).status == "suspended")
         settle(worker)
         assert works.us.approve(works.us.get(shown, "ann"), "ann").outcome == "approved"
-        try:
-            assert works.result(started, seconds=8) == {"ok": True}
-        except TimeoutError:
-            # a hint is dropped where the server has no connection left for it: the next vote's must be heard
-            again = works.start("asks", 6)
-            (other,) = wait_until(lambda: works.us.list("ann"))
-            assert works.us.approve(works.us.get(other, "ann"), "ann").outcome == "approved"
-            assert works.result(again, seconds=8) == {"ok": True}
+        assert works.result(started, seconds=10) == {"ok": True}
 
 
 def test_a_runtime_of_this_process_hears_hints(make_works: Callable[..., Works]) -> None:
@@ -140,7 +133,9 @@ def test_a_connection_that_is_cut_is_opened_again(hinting: Works) -> None:
     with working(hinting, **RARELY) as worker:
         settle(worker)
         hinting.admin.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where query ilike %s or query ilike %s",
+            # of this database alone: other tests on the server have hints too
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and (query ilike %s or query ilike %s)",
             [f"listen {CHANNEL}", f"notify {CHANNEL}"],
         )
         time.sleep(1)
