@@ -16,6 +16,25 @@ end
 $$;
 comment on function underseal._keep_subject_fence() is 'An erasure goes from erasing to erased and no other way (X2).';
 
+create or replace function underseal._check_subject_fence() returns trigger
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pg_advisory_xact_lock(underseal._subject_lock(new.subject));
+  return new;
+end
+$$;
+comment on function underseal._check_subject_fence() is
+  'Waits for keys that are being registered, and lets none be until the fence is there: none slips in between (X2).';
+
+create or replace trigger subject_fence_check
+before insert on underseal.subject_fence
+for each row execute function underseal._check_subject_fence();
+alter table underseal.subject_fence enable always trigger subject_fence_check;
+comment on trigger subject_fence_check on underseal.subject_fence is 'After every key that was registered before it.';
+
 create or replace trigger subject_fence_fixed
 before update on underseal.subject_fence
 for each row execute function underseal._keep_subject_fence();

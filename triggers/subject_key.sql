@@ -5,6 +5,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  -- held to the end: whoever fences the subject finds this key committed, or this finds the fence
+  perform pg_advisory_xact_lock_shared(underseal._subject_lock(new.subject));
   if exists (select from underseal.subject_fence f where f.subject = new.subject) then
     raise exception using errcode = 'US002',
       message = 'underseal.subject_key expected a subject that is not being erased, found one that is or was',

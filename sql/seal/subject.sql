@@ -9,6 +9,13 @@ as $$
 $$;
 comment on function underseal._subject_flaw(text) is 'What keeps anything from being started or sealed for a subject; null for nothing (X2).';
 
+create or replace function underseal._subject_lock(subject text) returns bigint
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$ select hashtextextended('underseal.subject ' || subject, 0) $$;
+comment on function underseal._subject_lock(text) is
+  'The advisory lock under which keys of a subject are registered, shared, and it is fenced, alone. Two subjects that share it wait for each other and nothing else.';
+
 create or replace function underseal._subject_message(reason text) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -40,19 +47,23 @@ begin
     when coalesce(register_subject_key.key_id, '') !~ '^[!-~]+$' or length(register_subject_key.key_id) > 128 then 'malformed-key'
     when coalesce(register_subject_key.epoch, 0) < 1 then 'malformed-epoch' end);
   if reason is null then
-    insert into underseal.subject_key (key_id, subject, epoch, registered_at)
-    values (register_subject_key.key_id, register_subject_key.subject, register_subject_key.epoch, underseal.clock())
-    on conflict do nothing;
-    if found then
-      outcome := 'registered';
-    else
-      select k.* into known from underseal.subject_key k where k.key_id = register_subject_key.key_id;
-      reason := case
-        when not found then 'epoch-taken'
-        when known.subject <> register_subject_key.subject or known.epoch <> register_subject_key.epoch then 'foreign-key'
-        when known.destroyed_at is not null then 'key-destroyed' end;
-      outcome := case when reason is null then 'unchanged' when reason <> 'key-destroyed' then 'conflict' else 'refused' end;
-    end if;
+    begin
+      insert into underseal.subject_key (key_id, subject, epoch, registered_at)
+      values (register_subject_key.key_id, register_subject_key.subject, register_subject_key.epoch, underseal.clock())
+      on conflict do nothing;
+      if found then
+        outcome := 'registered';
+      else
+        select k.* into known from underseal.subject_key k where k.key_id = register_subject_key.key_id;
+        reason := case
+          when not found then 'epoch-taken'
+          when known.subject <> register_subject_key.subject or known.epoch <> register_subject_key.epoch then 'foreign-key'
+          when known.destroyed_at is not null then 'key-destroyed' end;
+        outcome := case when reason is null then 'unchanged' when reason <> 'key-destroyed' then 'conflict' else 'refused' end;
+      end if;
+    exception when sqlstate 'US002' then
+      reason := 'subject-erasing';  -- fenced while this waited
+    end;
   end if;
   message := underseal._subject_message(reason);
   return next;

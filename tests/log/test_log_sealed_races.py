@@ -94,6 +94,15 @@ def test_two_that_register_a_key_agree(pair: Pair) -> None:
     assert (outcome(first), outcome(second)) == (("registered", None), ("unchanged", None))
 
 
+@pytest.mark.clause("X2", "T4b")
+def test_a_key_and_a_fence_wait_for_each_other(pair: Pair) -> None:
+    first, _ = pair.race(lambda k: k.call("register_subject_key", "a", "key-1", 1), fence("a"))
+    assert outcome(first) == ("registered", None)
+    _, second = pair.race(fence("b"), lambda k: k.call("register_subject_key", "b", "key-2", 1))
+    assert outcome(second) == ("refused", "subject-erasing")
+    assert pair.a.value("select array_agg(key_id) from underseal.subject_key") == ["key-1"]
+
+
 @pytest.mark.clause("X1", "E3", "T4b")
 def test_two_that_start_one_id_leave_one_subject(pair: Pair) -> None:
     def start(whose: str) -> Any:
