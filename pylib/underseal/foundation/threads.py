@@ -26,10 +26,10 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
         args: its arguments.
     """
     loop = asyncio.get_running_loop()
-    if isinstance(loop, OneThread):
-        return function(*args)
-    future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
+    if isinstance(loop, OneThread):
+        return context.run(function, *args)
+    future: asyncio.Future[T] = loop.create_future()
 
     def settle(value: T | None, error: BaseException | None) -> None:
         if future.done():
