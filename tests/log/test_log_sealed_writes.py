@@ -182,7 +182,7 @@ def test_a_pointer_that_is_wrong_is_refused(k: Kernel, pointers: Any, reason: st
     assert refusal(b, {"type": "A", "data": {}}, told) == reason
 
 
-@pytest.mark.clause("M2")
+@pytest.mark.clause("M2", "M20")
 @pytest.mark.parametrize(
     "change",
     [
@@ -284,7 +284,16 @@ def test_a_size_and_a_depth_are_kept_to(k: Kernel) -> None:
     assert last(b)["metadata"] == marker("NOTED" + ".a" * 500)
 
 
-@pytest.mark.clause("M2")
+@pytest.mark.clause("M2", "M20")
+def test_a_readable_value_is_never_passed_as_sealed(k: Kernel) -> None:
+    b, _ = sealing_box(k)
+    told = {"type": "NOTED", "data": {"output": "readable"}, "sealed": ["/output"]}
+    assert refusal(b, told) == "not-sealed"
+    assert refusal(b, {"type": "A", "data": {}}, told) == "not-sealed"
+    assert refusal(b, verb="complete", output="readable", sealed=["/output"]) == "not-sealed"
+
+
+@pytest.mark.clause("M1", "M2")
 def test_an_event_has_one_cipher(k: Kernel) -> None:
     b, kid = sealing_box(k)
     both = {"a": envelope(kid), "b": envelope(kid, cipher=RECORDS)}
